@@ -1,0 +1,159 @@
+"""What the ready-made image problems have in common: split, deal out to clients, initialise the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.data.base import Data, Subset
+from fedcmoo.data.images import ImageData
+from fedcmoo.data.partition import IntArray, Partition, composite, dirichlet, iid
+from fedcmoo.experiments import losses
+from fedcmoo.problem import Objective, Problem, Transform, accuracy
+from fedcmoo.randomness import numpy_generator, seeded
+
+
+class Splits(NamedTuple):
+    """The parts of a data set; `validation` is None where the data set has no validation part of its own."""
+
+    train: ImageData
+    validation: ImageData | None
+    test: ImageData
+
+
+class Federation(NamedTuple):
+    """The parts of a data set after the training samples are dealt out to the clients."""
+
+    train: ImageData
+    validation: Data | None
+    test: ImageData
+    partition: Partition
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageProblem(ABC):
+    """Settings that all image problems share.
+
+    Args:
+        clients: the number of clients N.
+        samples_per_client: how many samples each has; 0 for an equal share of the training samples.
+        partition: "dirichlet" skews the clients' composite labels, "iid" does not.
+        alpha: concentration of the Dirichlet distribution; small is skewed.
+        validation_share: share of the training samples held out for validation, where the data set has no
+            validation part.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    clients: int = 100
+    samples_per_client: int = 0
+    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    alpha: float = 0.3
+    validation_share: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise ValueError(f"clients must be at least 1, but got {self.clients}")
+        if self.samples_per_client < 0:
+            raise ValueError(f"samples_per_client must not be negative, but got {self.samples_per_client}")
+        if self.partition not in ("dirichlet", "iid"):
+            raise ValueError(f"partition must be 'dirichlet' or 'iid', but got {self.partition!r}")
+        if not self.alpha > 0:
+            raise ValueError(f"alpha must be positive, but got {self.alpha}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share must be in [0, 1), but got {self.validation_share}")
+
+    @abstractmethod
+    def splits(self, data: Path | None) -> Splits:
+        """Training, validation and test data."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A freshly initialised model."""
+
+    @abstractmethod
+    def objectives(self) -> list[Objective]:
+        """The M objectives."""
+
+    def transform(self) -> Transform | None:
+        """The augmentation of training batches; none unless a problem says otherwise."""
+        return None
+
+    def labels(self, train: ImageData) -> IntArray:
+        """The label of each training sample that the partition skews: the combination of its targets."""
+        return composite([target.numpy() for target in train.targets])
+
+    def federate(self, seed: int, data: Path | None = None) -> Federation:
+        """Split the data and deal the training samples out to the clients."""
+        train, validation, test = self.splits(data)
+        kept = np.arange(len(train))
+        held_out: Data | None = validation
+        if validation is None and self.validation_share > 0:
+            order = numpy_generator(seed, self.name, "validation").permutation(len(train))
+            cut = round(len(train) * self.validation_share)
+            held_out, kept = Subset(train, torch.from_numpy(order[:cut])), order[cut:]
+        rng = numpy_generator(seed, self.name, "partition")
+        share = self.samples_per_client or None
+        if self.partition == "iid":
+            parts = iid(len(kept), self.clients, rng, share)
+        else:
+            parts = dirichlet(self.labels(train)[kept], self.clients, self.alpha, rng, share)
+        return Federation(train, held_out, test, parts.of(kept, len(train)))
+
+    def build(self, seed: int, data: Path | None = None) -> Problem:
+        """The problem with its data; the seed drives validation split, partition and initial model.
+
+        Args:
+            seed: two builds with the same seed are equal.
+            data: the data folder; by default the environment's FEDCMOO_DATA or a folder in the user's cache.
+        """
+        train, validation, test, partition = self.federate(seed, data)
+        with seeded(torch.device("cpu"), seed, self.name, "model"):
+            model = self.model()
+        return Problem(
+            model,
+            self.objectives(),
+            clients=[Subset(train, _tensor(index)) for index in partition.indices],
+            test=test,
+            validation=validation,
+            transform=self.transform(),
+            name=self.name,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoObjectives(ImageProblem):
+    """A problem of two classifications, one per part of the image.
+
+    Args:
+        first_loss: "nll" (negative log-likelihood), or "l2" for the paper's Table 2.
+    """
+
+    objective_names: ClassVar[tuple[str, str]]
+
+    first_loss: Literal["nll", "l2"] = "nll"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first_loss not in ("nll", "l2"):
+            raise ValueError(f"first_loss must be 'nll' or 'l2', but got {self.first_loss!r}")
+
+    def objectives(self) -> list[Objective]:
+        """Both classifications, with their accuracy."""
+        first, second = self.objective_names
+        first_loss = {"nll": losses.nll, "l2": losses.l2}[self.first_loss]
+        return [
+            Objective(first, first_loss, metrics=[accuracy]),
+            Objective(second, losses.nll, metrics=[accuracy]),
+        ]
+
+
+def _tensor(index: IntArray) -> Tensor:
+    return torch.from_numpy(index)

@@ -1,0 +1,55 @@
+"""Two handwritten digits side by side: the problem to start with, with nothing to download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torch import nn
+
+from fedcmoo.data.digits import two_digits
+from fedcmoo.experiments.images import Splits, TwoObjectives
+from fedcmoo.models.lenet import LeNet
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoDigits(TwoObjectives):
+    """Pairs of scikit-learn's handwritten digits on a 28x28 canvas; objectives: the left and the right digit.
+
+    Training, validation and test pairs are made of different digits. The model is the LeNet-like network
+    (34,635 parameters).
+
+    Args:
+        train_pairs: the number of training pairs of all clients together.
+        validation_pairs: of validation pairs.
+        test_pairs: of test pairs.
+        dropout: of the model; none by default, since training is short.
+        composition_seed: which digits are paired, and where they stand.
+    """
+
+    name: ClassVar[str] = "two-digits"
+    title: ClassVar[str] = "two of scikit-learn's handwritten digits side by side; no download"
+    objective_names: ClassVar[tuple[str, str]] = ("left", "right")
+
+    train_pairs: int = 20_000
+    validation_pairs: int = 2_000
+    test_pairs: int = 2_000
+    dropout: float = 0.0
+    composition_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train_pairs", "validation_pairs", "test_pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), but got {self.dropout}")
+
+    def splits(self, data: Path | None) -> Splits:
+        """Pairs of each part; the data folder is not used."""
+        return Splits(*two_digits(self.train_pairs, self.validation_pairs, self.test_pairs, self.composition_seed))
+
+    def model(self) -> nn.Module:
+        """The LeNet-like network."""
+        return LeNet(dropout=self.dropout)
