@@ -1,0 +1,66 @@
+"""A live progress line: round, losses, weights, speed, time left."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fedcmoo.callbacks.base import Callback, Run
+from fedcmoo.history import Record
+
+
+class ProgressBar(Callback):
+    """A bar in a terminal; a plain line of text at about every tenth of the way where the output is piped.
+
+    Args:
+        console: where to; standard error by default, so that results on standard output stay clean.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(file=sys.stderr)
+        self._progress: Progress | None = None
+        self._last = ""
+
+    def on_start(self, run: Run) -> None:
+        self._rounds = run.rounds
+        if not self.console.is_terminal:
+            return
+        self._progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self._task = self._progress.add_task("", total=run.rounds, completed=len(run.history), speed="")
+        self._progress.start()
+
+    def after_round(self, record: Record) -> None:
+        scores = record.test or record.validation
+        if scores is not None:
+            self._last = "loss " + " ".join(f"{s['loss']:.3f}" for s in list(scores.values())[:4])
+        weights = "w " + " ".join(f"{w:.2f}" for w in list(record.weights.values())[:4])
+        text = f"{self._last}  {weights}"
+        seconds = sum(record.seconds.values())
+        if self._progress is not None:
+            self._progress.update(self._task, completed=record.round, description=text, speed=f"{seconds:.2f} s/round")
+        elif record.round == self._rounds or record.round % max(1, self._rounds // 10) == 0:
+            self.console.print(f"round {record.round}/{self._rounds}  {text}  {seconds:.2f} s/round", highlight=False)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

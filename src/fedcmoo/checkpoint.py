@@ -1,0 +1,123 @@
+"""A run's folder: configuration, history, checkpoint and model, none of them pickled, each of them whole at any moment.
+
+config.toml             what was run (written by the command line)
+history.jsonl           a line per round
+checkpoint.safetensors  the server's state after some round
+model.safetensors       the final model's state dict
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from fedcmoo.history import Record, read_history
+from fedcmoo.rounds import Server
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that is either the old one or the new one, also after a crash or on a full disk."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    os.replace(file.name, path)
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Args:
+        path: made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise OSError(f"the output folder must be writable, but {path} is not: {error.strerror}") from None
+        self._history: IO[str] | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.jsonl"
+
+    def begin(self, records: list[Record]) -> None:
+        """Start the history file with these records (none, or those up to the checkpoint)."""
+        write_atomically(self.history, "".join(record.to_json() + "\n" for record in records).encode())
+        if not records:
+            self.checkpoint.unlink(missing_ok=True)
+        self._history = self.history.open("a")
+
+    def append(self, record: Record) -> None:
+        """Add a round to the history."""
+        assert self._history is not None
+        self._history.write(record.to_json() + "\n")
+        self._history.flush()
+
+    def save(self, server: Server) -> None:
+        """Write the server's state after its last round; the history reaches the disk first."""
+        assert self._history is not None
+        os.fsync(self._history.fileno())
+        arrays = {"x": server.x, "buffers": server.buffers, "counters": server.counters}
+        arrays["w"] = torch.from_numpy(server.w)
+        arrays |= {f"memory.{name}": value for name, value in server.memory.items()}
+        cpu = {name: array.detach().cpu().contiguous() for name, array in arrays.items()}
+        about = {"round": str(server.round), "seed": str(server.seed), "format": "fedcmoo checkpoint 1"}
+        write_atomically(self.checkpoint, safetensors.torch.save(cpu, about))
+
+    def load(self, server: Server) -> list[Record]:
+        """Put the server back into the state of the checkpoint; returns the history up to there.
+
+        Without a checkpoint yet, the server stays as it is and the history is empty.
+        """
+        if not self.checkpoint.exists():
+            return []
+        with safe_open(self.checkpoint, framework="pt") as file:
+            about = file.metadata() or {}
+            arrays: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if int(about.get("seed", -1)) != server.seed:
+            raise ValueError(f"the checkpoint was made with seed {about.get('seed')}, but this run has {server.seed}")
+        for name, now in {"x": server.x, "buffers": server.buffers, "counters": server.counters}.items():
+            if arrays[name].shape != now.shape:
+                raise ValueError(
+                    f"the checkpoint's {name} must have {now.numel()} entries, as the model has, "
+                    f"but has {arrays[name].numel()}: is it another model?"
+                )
+        server.x = arrays["x"].to(server.x)
+        server.buffers = arrays["buffers"].to(server.buffers)
+        server.counters = arrays["counters"]
+        server.w = arrays["w"].numpy().astype(np.float64)
+        server.memory = {n.removeprefix("memory."): a for n, a in arrays.items() if n.startswith("memory.")}
+        server.round = int(about["round"])
+        return read_history(self.history, server.round)
+
+    def save_model(self, module: nn.Module) -> None:
+        """Write the model's state dict."""
+        state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+        write_atomically(self.path / "model.safetensors", safetensors.torch.save(state))
+
+    def close(self) -> None:
+        """Close the history file."""
+        if self._history is not None:
+            self._history.close()
+            self._history = None

@@ -1,0 +1,230 @@
+"""One client's side of a round: gradients of all objectives, and local training on the weighted loss.
+
+A client is a pure function of (seed, round, client) and the model it was sent: it may be asked on any machine, in any
+order, again after a crash, and gives the same bits. What phase one computed is kept for the first local step if there
+is room, and computed again if it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fedcmoo.data.base import Data
+from fedcmoo.evaluation import evaluate, to_device
+from fedcmoo.messages import all_finite
+from fedcmoo.optimizers import Optimizer
+from fedcmoo.parameters import FlatModel
+from fedcmoo.problem import Problem
+from fedcmoo.randomness import generator, seeded
+
+REUSE_LIMIT = 64 * 2**20
+"""A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
+
+
+class DivergedError(RuntimeError):
+    """A loss or gradient was NaN or infinite: the run ends, the last good checkpoint stays."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A model as it is sent: parameters x [d], float buffers, integer counters."""
+
+    x: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+    def to(self, device: torch.device) -> State:
+        """The same state on a device."""
+        return State(self.x.to(device), self.buffers.to(device), self.counters.to(device))
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What phase one computed on a client's first batch: J [M, d], and the buffers after that pass."""
+
+    J: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+
+class Client:
+    """Client i in round t. Engines make one for each ask; nothing of it outlives the ask but `first`.
+
+    Args:
+        problem: the problem, with this client's data.
+        model: the worker's one model; the client resets it to `state` as it needs.
+        state: the global model of this round.
+        seed: of the whole run.
+        round: t.
+        i: which client.
+        first: phase one's result, if it was kept.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: FlatModel,
+        state: State,
+        seed: int,
+        round: int,
+        i: int,
+        first: FirstStep | None = None,
+    ) -> None:
+        self.problem = problem
+        self.model = model
+        self.state = state
+        self.seed, self.round, self.i = seed, round, i
+        self.first = first
+
+    def __str__(self) -> str:
+        return f"client {self.i}"
+
+    @cached_property
+    def data(self) -> Data:
+        """This client's samples."""
+        return self.problem.client(self.i)
+
+    @property
+    def keeps_jacobian(self) -> bool:
+        """Whether J is kept for the first local step: a rule of sizes alone, so that all engines agree."""
+        return self.problem.M * self.model.d * self.model.x.element_size() <= REUSE_LIMIT
+
+    def random(self, purpose: str) -> torch.Generator:
+        """This client's generator for a purpose in this round."""
+        return generator(self.seed, self.round, self.i, purpose)
+
+    def jacobian(self, batch_size: int | None) -> Tensor:
+        """h_i: the stochastic gradients of all objectives at x, one a row: [M, d]. (The paper writes it [d, M].)
+
+        One forward pass and M backward passes over the client's first batch of the round.
+        """
+        if self.first is not None:
+            return self.first.J
+        M, model = self.problem.M, self.model
+        J = model.x.new_empty(M, model.d) if self.keeps_jacobian else model.rows(M)
+        self._reset()
+        with self._dropout("first"):
+            index = next(self._batches(batch_size))
+            losses = self._forward(index, self.random("augment first"), range(M))
+            for k, loss in enumerate(losses):
+                model.grad.zero_()
+                loss.backward(retain_graph=k + 1 < M)  # type: ignore[no-untyped-call]
+                J[k] = model.grad
+        self._check_finite(range(M), torch.stack([loss.detach() for loss in losses]), J)
+        if self.keeps_jacobian:
+            self.first = FirstStep(J, model.buffers(), model.counters())
+        return J
+
+    def losses(self) -> Tensor:
+        """The objectives' losses averaged over all of this client's data: float64 [M]."""
+        self._reset()
+        totals = evaluate(self.problem, self.model, self.data, 0, len(self.data))
+        return totals[: self.problem.M] / len(self.data)
+
+    def train(
+        self,
+        w: Sequence[float],
+        steps: int,
+        lr: float,
+        optimizer: Optimizer,
+        batch_size: int | None,
+        reuse_jacobian: bool = False,
+    ) -> Tensor:
+        """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d].
+
+        Objectives of weight zero are not computed. With `reuse_jacobian` the first step takes its gradient from phase
+        one. The model's buffers are the client's own afterwards.
+        """
+        model, stepper = self.model, optimizer.start(lr)
+        which = [k for k, weight in enumerate(w) if weight != 0]
+        weights = torch.tensor([w[k] for k in which], dtype=model.x.dtype, device=model.device)
+        batches = self._batches(batch_size)
+        history: list[Tensor] = []
+
+        def step(augmentation: torch.Generator) -> None:
+            losses = torch.stack(self._forward(next(batches), augmentation, which))
+            model.grad.zero_()
+            torch.dot(weights, losses).backward()  # type: ignore[no-untyped-call]
+            history.append(losses.detach())
+            stepper.step(model.x, model.grad)
+
+        if reuse_jacobian and self.keeps_jacobian:
+            J = self.jacobian(batch_size)
+            assert self.first is not None
+            next(batches)  # phase one's
+            model.load(self.state.x, self.first.buffers, self.first.counters)
+            torch.mv(J[which].T, weights, out=model.grad)
+            stepper.step(model.x, model.grad)
+        else:
+            self._reset()
+            with self._dropout("first"):
+                step(self.random("augment first"))
+        augmentation = self.random("augment")
+        with self._dropout("rest"):
+            for _ in range(steps - 1):
+                step(augmentation)
+        self._check_finite(which, torch.stack(history) if history else weights, model.x)
+        return self.state.x - model.x
+
+    def train_each(
+        self, steps: int, lr: float, optimizer: Optimizer, batch_size: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """FSMGDA's local training: from x, K steps on each objective alone. Returns the M updates [M, d], and the
+        buffers (their mean) and counters after them. All objectives start from one forward pass and see the same
+        batches."""
+        M, model = self.problem.M, self.model
+        updates = torch.empty(M, model.d, dtype=model.x.dtype, device=model.device)
+        buffers = torch.zeros_like(self.state.buffers)
+        for k in range(M):
+            only_k = [float(j == k) for j in range(M)]
+            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, reuse_jacobian=True)
+            buffers += model.buffers() / M
+        return updates, buffers, model.counters()
+
+    # What follows is private to a client.
+
+    def _reset(self) -> None:
+        self.model.load(self.state.x, self.state.buffers, self.state.counters)
+        self.model.module.train()
+
+    def _dropout(self, purpose: str) -> AbstractContextManager[None]:
+        return seeded(self.model.device, self.seed, self.round, self.i, purpose)
+
+    def _batches(self, batch_size: int | None) -> Iterator[Tensor]:
+        """Indices of one batch after the other: shuffled epochs laid end to end. None for the whole data each time."""
+        n = len(self.data)
+        if batch_size is None or batch_size >= n:
+            while True:
+                yield torch.arange(n)
+        shuffle = self.random("batches")
+        left = torch.empty(0, dtype=torch.int64)
+        while True:
+            while len(left) < batch_size:
+                left = torch.cat([left, torch.randperm(n, generator=shuffle)])
+            yield left[:batch_size]
+            left = left[batch_size:]
+
+    def _forward(self, index: Tensor, augmentation: torch.Generator, which: Iterable[int]) -> list[Tensor]:
+        inputs, targets = self.data.batch(index)
+        if self.problem.transform is not None:
+            inputs = self.problem.transform(inputs, augmentation)
+        outputs = self.model.module(to_device(inputs, self.model.device))
+        return self.problem.losses(outputs, to_device(targets, self.model.device), which)
+
+    def _check_finite(self, which: Sequence[int], losses: Tensor, values: Tensor) -> None:
+        """One look at the end of a phase, so that steps need not wait for it."""
+        if all_finite(losses) and all_finite(values):
+            return
+        bad = ~torch.isfinite(losses.reshape(-1, len(which))).all(dim=0)
+        names = [self.problem.objectives[k].name for k, b in zip(which, bad.tolist(), strict=True) if b]
+        what = f"the loss of objective {names[0]!r}" if names else "a gradient"
+        raise DivergedError(
+            f"{what} became NaN or infinite in round {self.round + 1} at {self}; "
+            "a smaller client_lr or server_lr usually helps"
+        )

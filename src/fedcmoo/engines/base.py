@@ -1,0 +1,86 @@
+"""What an engine is: it carries a method's asks to the clients and brings the sums of their replies back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from fedcmoo.client import State
+from fedcmoo.evaluation import BATCH, Scores, scores
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Server, Sums, Task
+from fedcmoo.worker import AskClients, Evaluate, Job
+
+BLOCKS = 32
+"""A cohort is summed in at most so many blocks, whatever the number of workers: so every engine gives the same bits."""
+
+
+class Session(ABC):
+    """A started engine. It knows nothing of any algorithm."""
+
+    @abstractmethod
+    def ask(self, ask: Ask, server: Server) -> Sums:
+        """Put an ask to its clients (by default the cohort) and add up their replies in client order."""
+
+    @abstractmethod
+    def evaluate(self, server: Server, split: str) -> Scores:
+        """Losses and metrics of the server's model on the problem's "test" or "validation" data."""
+
+    def close(self) -> None:  # noqa: B027 - most engines have nothing to end
+        """End what was started."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Engine(Protocol):
+    """The settings of an engine; `start` gets it going for one run."""
+
+    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> Session:
+        """A session for this problem, with the client's side of a method."""
+
+
+class BlockSession(Session):
+    """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
+        """The sums of each job, in the order of the jobs."""
+
+    def ask(self, ask: Ask, server: Server) -> Sums:
+        clients = server.cohort if ask.clients is None else ask.clients
+        jobs = [AskClients(server.round, ask.phase, ask.message, block) for block in blocks(clients)]
+        return self._total(jobs, server)
+
+    def evaluate(self, server: Server, split: str) -> Scores:
+        length = len(getattr(self.problem, split))
+        jobs = [Evaluate(split, start) for start in range(0, length, BATCH)]
+        return scores(self.problem, self._total(jobs, server)["totals"], length)
+
+    def _total(self, jobs: Sequence[Job], server: Server) -> Sums:
+        total = Sums()
+        for sums in self.run(jobs, State(server.x, server.buffers, server.counters)):
+            total.merge(sums)
+        return total
+
+
+def blocks(clients: Sequence[int]) -> list[tuple[int, ...]]:
+    """The cohort in at most BLOCKS runs of consecutive clients, as equal as can be.
+
+    >>> blocks([3, 5, 8])
+    [(3,), (5,), (8,)]
+    """
+    n = min(BLOCKS, len(clients))
+    return [tuple(int(i) for i in block) for block in np.array_split(np.asarray(clients), n)]

@@ -1,0 +1,52 @@
+"""The engine in the same process: clients take turns on one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedcmoo.client import State
+from fedcmoo.engines.base import BlockSession
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sums, Task
+from fedcmoo.worker import Job, Worker
+
+
+@dataclass(frozen=True)
+class Local:
+    """Everything in this process.
+
+    Args:
+        threads: of torch's operators. One by default, as in every worker of every engine, so that all of them give
+            the same bits.
+        device: where the model computes.
+    """
+
+    threads: int = 1
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, but got {self.threads}")
+
+    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> LocalSession:
+        return LocalSession(problem, tasks, seed, self)
+
+
+class LocalSession(BlockSession):
+    """One worker, here."""
+
+    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Local) -> None:
+        super().__init__(problem)
+        self._worker = Worker(problem, tasks, seed, settings.device)
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(settings.threads)
+
+    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
+        for job in jobs:
+            yield job.run(self._worker, state)
+
+    def close(self) -> None:
+        torch.set_num_threads(self._threads_before)

@@ -1,0 +1,68 @@
+"""Losses and metrics of a model on some data, in large batches.
+
+Sums over samples are float64 and weighted by the batch's size, so neither the batch size nor who evaluates which part
+matters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcmoo.data.base import Data
+from fedcmoo.parameters import FlatModel
+from fedcmoo.problem import Problem
+
+BATCH = 1000
+"""Samples in one forward pass without gradients, and the unit in which engines share out an evaluation."""
+
+Scores = dict[str, dict[str, float]]
+"""By objective's name: its "loss" and its metrics by name."""
+
+
+@torch.no_grad()
+def evaluate(problem: Problem, model: FlatModel, data: Data, start: int, stop: int) -> Tensor:
+    """Sums over the samples start to stop of each objective's loss, then of each objective's metrics: float64 [n]."""
+    model.module.eval()
+    names = columns(problem)
+    totals = torch.zeros(len(names), dtype=torch.float64)
+    for first in range(start, stop, BATCH):
+        index = torch.arange(first, min(first + BATCH, stop))
+        inputs, targets = data.batch(index)
+        outputs = model.module(to_device(inputs, model.device))
+        targets = to_device(targets, model.device)
+        values = problem.losses(outputs, targets)
+        for k, objective in enumerate(problem.objectives):
+            for metric in objective.metrics:
+                values.append(torch.as_tensor(metric.function(problem.of(outputs, k), problem.of(targets, k))))
+        totals += torch.stack([value.to(torch.float64).cpu() for value in values]) * len(index)
+    return totals
+
+
+def columns(problem: Problem) -> list[tuple[str, str]]:
+    """What each entry of `evaluate`'s result is: (objective, "loss" or metric)."""
+    losses = [(objective.name, "loss") for objective in problem.objectives]
+    return losses + [(o.name, metric.name) for o in problem.objectives for metric in o.metrics]
+
+
+def scores(problem: Problem, totals: Tensor, count: int) -> Scores:
+    """Totals of `count` samples as means by objective and metric."""
+    result: Scores = {objective.name: {} for objective in problem.objectives}
+    for (objective, metric), total in zip(columns(problem), totals.tolist(), strict=True):
+        result[objective][metric] = total / count
+    return result
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """A batch on the model's device; images channels-last, as the model's kernels are."""
+    if isinstance(value, Tensor):
+        if value.ndim == 4:
+            return value.to(device, memory_format=torch.channels_last)
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: to_device(v, device) for name, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple(to_device(v, device) for v in value)
+    return value.to(device) if hasattr(value, "to") else value

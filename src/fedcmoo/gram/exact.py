@@ -1,0 +1,49 @@
+"""The exact Gram matrix: every client uploads its whole Jacobian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.gram.base import Estimate
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.rounds import Ask, Server, Sizes, Task
+from fedcmoo.types import Matrix
+
+
+@dataclass(frozen=True)
+class Exact:
+    """G = (1/n Σ h_i)^T (1/n Σ h_i) without compression: the reference, at an upload of M·d numbers a client."""
+
+    sums_only: ClassVar[bool] = True
+
+    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
+        return {"jacobian": UploadJacobian(batch_size)}
+
+    def estimate(self, server: Server) -> Estimate:
+        sums = yield Ask("jacobian")
+        return gram_matrix(sums.mean("h"))
+
+
+@dataclass(frozen=True)
+class UploadJacobian(Task):
+    """h_i over the shared parameters, as it is."""
+
+    batch_size: int | None
+
+    def answer(self, client: Client, message: Message) -> Message:
+        return Message(h=client.jacobian(self.batch_size)[:, : client.model.d_shared])
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        check(reply, {"h": Field((sizes.M, sizes.d_shared), sizes.dtype)}, sender)
+        return reply
+
+
+def gram_matrix(h: Tensor) -> Matrix:
+    """G = h h^T in float64 [M, M], of gradients as rows [M, d]."""
+    G: Matrix = (h.double() @ h.double().T).cpu().numpy()
+    return G

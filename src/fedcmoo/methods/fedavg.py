@@ -1,0 +1,53 @@
+"""FedAvg on the average loss, or on any fixed weighting of the objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedcmoo.methods.base import Method, weights_message
+from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.types import Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Method):
+    """Local steps on Σ_k w_k f_{i,k} with weights that never change (section 6.2, the scalarised baseline).
+
+    Args:
+        weights: one per objective, divided by their sum; None for equal ones. A single 1 among zeros trains one
+            objective alone.
+
+    References:
+        McMahan, Moore, Ramage, Hampson and Agüera y Arcas. Communication-efficient learning of deep networks from
+        decentralized data. AISTATS 2017.
+    """
+
+    title: ClassVar[str] = "local steps on the average loss, or on fixed weights"
+
+    weights: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights is not None:
+            w = np.asarray(self.weights, dtype=float)
+            if w.ndim != 1 or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
+                raise ValueError(f"weights must be non-negative numbers with a positive sum, but got {self.weights}")
+
+    def initial_weights(self, M: int) -> Vector:
+        if self.weights is None:
+            return super().initial_weights(M)
+        if len(self.weights) != M:
+            raise ValueError(f"weights must be one per objective ({M}), but got {len(self.weights)}")
+        w: Vector = np.asarray(self.weights, dtype=float) / sum(self.weights)
+        return w
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"train": self.training(reuse_jacobian=False)}
+
+    def round(self, server: Server) -> Round:
+        sums = yield Ask("train", weights_message(server.w))
+        server.descend(sums.mean("update"), sums, self.server_lr)

@@ -1,0 +1,64 @@
+"""FSMGDA: federated stochastic multi-gradient descent, the baseline with M uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.gram.exact import gram_matrix
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.methods.base import Method, buffer_fields, non_empty
+from fedcmoo.optimizers import Optimizer
+from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
+from fedcmoo.weights import WEIGHTS, MinNorm, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FSMGDA(Method):
+    """Each client trains once for every objective and uploads M updates; the server weighs them (section 3).
+
+    Args:
+        weights: the rule on the Gram matrix of the averaged updates; the min-norm solution in the paper.
+
+    References:
+        Yang, Liu, Liu, Dong, Zhang and Liu. Federated Multi-Objective Learning. NeurIPS 2023.
+    """
+
+    title: ClassVar[str] = "local training for each objective alone, M uploads, min-norm weights at the server"
+
+    weights: Weights = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}
+
+    def round(self, server: Server) -> Round:
+        sums = yield Ask("train")  # K local steps for each objective: M updates a client
+        updates = sums.mean("updates")  # Δ_k, averaged over clients: [M, d]
+        server.G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
+        server.w = self.weights(server.w, server.G)
+        w = torch.from_numpy(server.w).to(updates)
+        server.descend(updates.T @ w, sums, self.server_lr)  # x <- x - η_s Σ_k w_k Δ_k
+
+
+@dataclass(frozen=True)
+class TrainEach(Task):
+    """From the same x, K local steps on each objective alone; the reply is the M updates [M, d]."""
+
+    lr: float
+    steps: int
+    batch_size: int | None
+    optimizer: Optimizer
+
+    def answer(self, client: Client, message: Message) -> Message:
+        updates, buffers, counters = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)
+        client.first = None
+        return Message(updates=updates, **non_empty(buffers=buffers, counters=counters))
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        check(reply, {"updates": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}, sender)
+        return reply

@@ -1,0 +1,64 @@
+"""MGDA, the multi-gradient descent algorithm, as if all data lay in one place (appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.gram.exact import gram_matrix
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.methods.base import Method, buffer_fields, non_empty
+from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
+from fedcmoo.weights import WEIGHTS, MinNorm, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class MGDA(Method):
+    """x <- x - η Σ_k w_k ∇F_k(x), with the min-norm weights of the gradients over all clients' data.
+
+    With batch_size = None the gradients are exact; with a batch size this is stochastic MGDA. One step a round, of
+    length server_lr; every client takes part, so the mean over clients is the gradient of F_k.
+
+    Args:
+        weights: the rule on the Gram matrix; the min-norm solution is MGDA.
+
+    References:
+        Désidéri. Multiple-gradient descent algorithm (MGDA) for multiobjective optimization. Comptes Rendus
+        Mathématique, 2012.
+    """
+
+    title: ClassVar[str] = "centralised multi-gradient descent: one step a round over everyone's data"
+
+    batch_size: int | None = None
+    weights: Weights = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {"gradients": AllGradients(self.batch_size)}
+
+    def round(self, server: Server) -> Round:
+        sums = yield Ask("gradients", clients=server.everyone)
+        J = sums.mean("J")  # ∇F(x) as rows: [M, d]
+        server.G = gram_matrix(J[:, : server.sizes.d_shared])
+        server.w = self.weights(server.w, server.G)
+        server.descend(J.T @ torch.from_numpy(server.w).to(J), sums, self.server_lr)
+
+
+@dataclass(frozen=True)
+class AllGradients(Task):
+    """The gradients of all objectives with respect to all parameters: [M, d]."""
+
+    batch_size: int | None
+
+    def answer(self, client: Client, message: Message) -> Message:
+        J = client.jacobian(self.batch_size)
+        client.first = None
+        return Message(J=J, **non_empty(buffers=client.model.buffers(), counters=client.model.counters()))
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        check(reply, {"J": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}, sender)
+        return reply

@@ -1,0 +1,91 @@
+"""The model as one flat vector x in R^d.
+
+Every trainable parameter is a view into `x` and its gradient a view into `grad`, so a model is reset, stepped, sent
+or summed by one operation on one vector, and no client needs a copy of its own. Shared parameters come first:
+`x[:d_shared]` is the part that the Gram matrix covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatModel:
+    """A module whose trainable parameters are in-place views of one vector.
+
+    Args:
+        module: the model; it is changed in place (its parameters become views).
+        is_shared: tells by a parameter's name whether all objectives share it.
+
+    Attributes:
+        x: the parameters, [d].
+        grad: their gradients, [d]; `backward` on any loss of the module adds to it.
+        d: the number of parameters.
+        d_shared: how many of them are shared; they are the first.
+    """
+
+    def __init__(self, module: nn.Module, is_shared: Callable[[str], bool] = lambda name: True) -> None:
+        self.module = module
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        # A stable sort: shared parameters first, otherwise in the module's own order.
+        named.sort(key=lambda item: not is_shared(item[0]))
+        dtypes = {p.dtype for _, p in named}
+        if len(dtypes) != 1:
+            raise ValueError(f"all trainable parameters must have one dtype, but got {sorted(map(str, dtypes))}")
+        self.d = sum(p.numel() for _, p in named)
+        self.d_shared = sum(p.numel() for name, p in named if is_shared(name))
+        device = named[0][1].device
+        self.x = torch.empty(self.d, dtype=dtypes.pop(), device=device)
+        self.grad = torch.zeros_like(self.x)
+        self._rows: Tensor | None = None
+        start = 0
+        for _, p in named:
+            stop = start + p.numel()
+            view = _view(self.x[start:stop], p)
+            view.copy_(p.data)
+            p.data = view
+            p.grad = _view(self.grad[start:stop], p)
+            start = stop
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return self.x.device
+
+    def rows(self, n: int) -> Tensor:
+        """A scratch matrix [n, d] that is made once and handed out again at every call."""
+        if self._rows is None or len(self._rows) != n:
+            self._rows = self.x.new_empty(n, self.d)
+        return self._rows
+
+    def buffers(self) -> Tensor:
+        """The float buffers (BatchNorm's statistics, say) as one vector; servers average them."""
+        floats = [b.detach().reshape(-1).to(self.x.dtype) for b in self.module.buffers() if b.is_floating_point()]
+        return torch.cat(floats) if floats else self.x.new_empty(0)
+
+    def counters(self) -> Tensor:
+        """The integer buffers as one int64 vector; servers take those of the newest reply."""
+        ints = [b.detach().reshape(-1).to(torch.int64) for b in self.module.buffers() if not b.is_floating_point()]
+        return torch.cat(ints) if ints else torch.empty(0, dtype=torch.int64, device=self.device)
+
+    def load(self, x: Tensor, buffers: Tensor, counters: Tensor) -> None:
+        """Reset the model in place."""
+        self.x.copy_(x)
+        at = {True: 0, False: 0}
+        for b in self.module.buffers():
+            source = buffers if b.is_floating_point() else counters
+            start = at[b.is_floating_point()]
+            b.copy_(source[start : start + b.numel()].view_as(b))
+            at[b.is_floating_point()] += b.numel()
+
+
+def _view(flat: Tensor, like: Tensor) -> Tensor:
+    """A view of `flat` in the shape of `like`; convolution kernels are laid out channels-last, which is faster on
+    CPUs."""
+    if like.ndim == 4:
+        out, channels, height, width = like.shape
+        return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
+    return flat.view(like.shape)

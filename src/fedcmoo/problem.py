@@ -1,0 +1,192 @@
+"""What the user brings: a model, its objectives, each client's data, and which parameters the objectives share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from fedcmoo.data.base import Data, as_data
+
+Transform = Callable[[Any, torch.Generator], Any]
+"""An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number to watch beside the loss: `function(output, target)`, the mean over the batch, as a scalar."""
+
+    name: str
+    function: Callable[[Any, Any], Tensor]
+    higher_is_better: bool = True
+
+
+def _accuracy(output: Tensor, target: Tensor) -> Tensor:
+    return (output.argmax(dim=1) == target).to(torch.float64).mean()
+
+
+accuracy = Metric("accuracy", _accuracy)
+"""The share of samples whose largest output is the target class: outputs [B, C], targets int64 [B]."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One of the M objectives: a name, a loss `loss(output, target) -> scalar` (the mean over the batch), metrics.
+
+    Which output and target an objective sees: of a tuple or list of M, the one at its place; of a dict, the one under
+    its name; anything else goes to every objective whole.
+
+    >>> Objective("digit", nn.functional.cross_entropy, metrics=[accuracy]).name
+    'digit'
+    """
+
+    name: str
+    loss: Callable[[Any, Any], Tensor]
+    metrics: Sequence[Metric] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name or not isinstance(self.name, str):
+            raise ValueError(f"an objective's name must be a non-empty string, but got {self.name!r}")
+        if not callable(self.loss):
+            raise TypeError(f"the loss of objective {self.name!r} must be callable, but got {type(self.loss).__name__}")
+        for metric in self.metrics:
+            if not isinstance(metric, Metric):
+                raise TypeError(
+                    f"metrics of objective {self.name!r} must be fedcmoo.Metric(name, function) objects, "
+                    f"but got {type(metric).__name__}"
+                )
+
+
+@dataclass
+class Problem:
+    """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)), F_k(x) = 1/N Σ_i f_{i,k}(x).
+
+    Args:
+        model: any `nn.Module`; its trainable parameters are the vector x in R^d.
+        objectives: the M objectives.
+        clients: one entry per client, each a pair (inputs, targets) of tensors, a map-style Dataset, or `Data`. Any
+            sequence will do; entries are looked up when their client is asked, so they may be loaded lazily.
+        test: data for the test metrics; None for none.
+        validation: data for validation metrics; None for none.
+        shared: name prefixes of the parameters that all objectives share: the Gram matrix covers these. "all" for every
+            parameter. By default the model's attribute `shared`, if it has one, else "all".
+        transform: augmentation of training batches.
+        collate: makes a batch of a list of samples, for map-style Datasets.
+        name: what reports call it.
+    """
+
+    model: nn.Module
+    objectives: Sequence[Objective]
+    clients: Sequence[Any]
+    test: Any = None
+    validation: Any = None
+    shared: Sequence[str] | str | None = None
+    transform: Transform | None = None
+    collate: Callable[[list[Any]], Any] = default_collate
+    name: str = "problem"
+    shared_prefixes: tuple[str, ...] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.objectives:
+            raise ValueError("a problem needs at least one objective, but got none")
+        repeated = [name for name, n in Counter(o.name for o in self.objectives).items() if n > 1]
+        if repeated:
+            raise ValueError(f"objective names must be distinct, but {repeated[0]!r} occurs more than once")
+        if len(self.clients) == 0:
+            raise ValueError("a problem needs at least one client, but got none")
+        names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        if not names:
+            raise ValueError("the model has no trainable parameter")
+        self.shared_prefixes = self._shared(names)
+        if self.test is not None:
+            self.test = self._checked(self.test, "the test data")
+        if self.validation is not None:
+            self.validation = self._checked(self.validation, "the validation data")
+
+    @property
+    def M(self) -> int:
+        """The number of objectives."""
+        return len(self.objectives)
+
+    @property
+    def N(self) -> int:
+        """The number of clients."""
+        return len(self.clients)
+
+    def client(self, i: int) -> Data:
+        """The data of client i."""
+        return self._checked(self.clients[i], f"the data of client {i}")
+
+    def is_shared(self, name: str) -> bool:
+        """Whether the parameter of this name is one that all objectives share."""
+        if self.shared_prefixes is None:
+            return True
+        return any(name == p or name.startswith(p + ".") for p in self.shared_prefixes)
+
+    def losses(self, outputs: Any, targets: Any, which: Iterable[int] | None = None) -> list[Tensor]:
+        """The scalar losses of one batch, of all objectives or of those at the places `which`."""
+        values = []
+        for k in range(self.M) if which is None else which:
+            objective = self.objectives[k]
+            loss = objective.loss(self.of(outputs, k), self.of(targets, k))
+            if not isinstance(loss, Tensor) or loss.ndim != 0:
+                shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                raise ValueError(
+                    f"the loss of objective {objective.name!r} must be a scalar tensor, but got {shape}; "
+                    "take its mean over the batch"
+                )
+            values.append(loss)
+        return values
+
+    def of(self, value: Any, k: int) -> Any:
+        """The part of outputs or targets that objective k sees."""
+        if isinstance(value, dict):
+            name = self.objectives[k].name
+            if name not in value:
+                raise KeyError(f"no entry for objective {name!r} among {sorted(value)}")
+            return value[name]
+        if isinstance(value, (tuple, list)):
+            if len(value) != self.M:
+                raise ValueError(f"expected one entry per objective ({self.M}), but got {len(value)}")
+            return value[k]
+        return value
+
+    def check(self) -> None:
+        """Compute the losses and metrics of two samples, so that mistakes show before work starts."""
+        data = self.client(0)
+        inputs, targets = data.batch(torch.arange(min(2, len(data))))
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            outputs = self.model(inputs)
+            self.losses(outputs, targets)
+            for k, objective in enumerate(self.objectives):
+                for metric in objective.metrics:
+                    value = metric.function(self.of(outputs, k), self.of(targets, k))
+                    if torch.as_tensor(value).ndim != 0:
+                        raise ValueError(
+                            f"metric {metric.name!r} of objective {objective.name!r} must be a scalar, "
+                            f"but got shape {tuple(value.shape)}"
+                        )
+        self.model.train(training)
+
+    def _checked(self, source: Any, what: str) -> Data:
+        data = as_data(source, self.collate)
+        if len(data) == 0:
+            raise ValueError(f"{what} must have at least one sample, but is empty")
+        return data
+
+    def _shared(self, names: list[str]) -> tuple[str, ...] | None:
+        shared = getattr(self.model, "shared", None) if self.shared is None else self.shared
+        if shared is None or shared == "all":
+            return None
+        prefixes = (shared,) if isinstance(shared, str) else tuple(shared)
+        for prefix in prefixes:
+            if not any(name == prefix or name.startswith(prefix + ".") for name in names):
+                raise ValueError(f"shared names {prefix!r}, but the model has no trainable parameter under that name")
+        return prefixes

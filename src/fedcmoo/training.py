@@ -1,0 +1,193 @@
+"""`fit`: the loop over rounds, with callbacks, checkpoints and resume."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedcmoo.callbacks.base import Callback, Run
+from fedcmoo.checkpoint import RunFolder
+from fedcmoo.engines import Engine, Session, choose_engine
+from fedcmoo.history import Record
+from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.parameters import FlatModel
+from fedcmoo.problem import Problem
+from fedcmoo.result import Result
+from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.worker import sizes_of
+
+
+def fit(
+    problem: Problem,
+    method: Method,
+    rounds: int = 100,
+    *,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+    engine: Engine | None = None,
+    evaluate_every: int = 5,
+    callbacks: Sequence[Callback] = (),
+    folder: str | Path | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
+) -> Result:
+    """Train a model for several objectives over many clients.
+
+    Args:
+        problem: model, objectives and data.
+        method: FedCMOO, FSMGDA, …
+        rounds: T.
+        clients_per_round: the cohort's size; by default 10, or all where there are fewer.
+        seed: everything random derives from it.
+        engine: where clients run; by default worker processes where there are cores for them and it is worth it.
+        evaluate_every: rounds between evaluations on test and validation data; the last round always has one.
+        callbacks: progress, early stop, your own.
+        folder: where history, checkpoints and the final model go; None to write nothing.
+        checkpoint_every: rounds between checkpoints. One is also written at the end and on Ctrl-C.
+        resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
+
+    Returns:
+        The result, with the history of every round and the trained model.
+    """
+    at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
+    n = min(10, problem.N) if clients_per_round is None else clients_per_round
+    if not 1 <= n <= problem.N:
+        raise ValueError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")
+    if resume and folder is None:
+        raise ValueError("resume needs the folder of the run to go on with")
+    problem.check()
+    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    server = _new_server(problem, method, model, seed)
+    with ExitStack() as stack:
+        for callback in callbacks:
+            stack.callback(callback.close)
+        run_folder = None if folder is None else RunFolder(Path(folder))
+        history: list[Record] = []
+        if run_folder is not None:
+            stack.callback(run_folder.close)
+            history = run_folder.load(server) if resume else []
+            run_folder.begin(history)
+        for callback in callbacks:
+            callback.on_start(Run(problem, method, rounds, history))
+        session = stack.enter_context(choose_engine(engine, problem).start(problem, method.tasks(), seed))
+        loop = _Loop(problem, method, session, server, run_folder, callbacks, history)
+        loop.run(rounds, n, evaluate_every, checkpoint_every)
+        model.load(server.x, server.buffers, server.counters)
+        result = Result(problem, method, model.module, history, server.sizes, seed)
+        if run_folder is not None:
+            run_folder.save_model(model.module)
+        for callback in callbacks:
+            callback.on_end(result)
+    return result
+
+
+def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
+    return Server(
+        sizes=sizes_of(problem, model),
+        seed=seed,
+        N=problem.N,
+        x=model.x.detach().clone(),
+        buffers=model.buffers(),
+        counters=model.counters(),
+        w=method.initial_weights(problem.M),
+    )
+
+
+class _Loop:
+    """Rounds, one after the other."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        session: Session,
+        server: Server,
+        folder: RunFolder | None,
+        callbacks: Sequence[Callback],
+        history: list[Record],
+    ) -> None:
+        self.problem, self.method, self.session, self.server = problem, method, session, server
+        self.folder, self.callbacks, self.history = folder, callbacks, history
+
+    def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
+        """Rounds until there are `rounds`, or a callback says stop. Whatever ends the loop, what is done is saved."""
+        done = _snapshot(self.server)
+        try:
+            while self.server.round < rounds:
+                record = self._round(clients_per_round)
+                if record.round % evaluate_every == 0 or record.round == rounds:
+                    self._evaluate(record)
+                self.history.append(record)
+                if self.folder is not None:
+                    self.folder.append(record)
+                done = _snapshot(self.server)
+                stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask every one
+                if self.folder is not None and record.round % checkpoint_every == 0:
+                    self.folder.save(done)
+                if stop:
+                    break
+        finally:
+            if self.folder is not None and done.round > 0:
+                self.folder.save(done)
+
+    def _round(self, clients_per_round: int) -> Record:
+        server = self.server
+        server.start_round(clients_per_round)
+        record = Record(server.round + 1, list(server.cohort), {})
+        steps = self.method.round(server)
+        has_model: set[int] = set()
+        ask = next(steps)
+        start = time.perf_counter()
+        while True:
+            sums = self._ask(ask, record, has_model)
+            try:
+                ask = steps.send(sums)
+            except StopIteration:
+                record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
+                break
+        server.round += 1
+        names = [objective.name for objective in self.problem.objectives]
+        record.weights = dict(zip(names, server.w.tolist(), strict=True))
+        record.notes = dict(server.notes)
+        if server.G is not None:
+            record.gram = server.G.tolist()
+            record.grad_norm_sq = float(server.w @ server.G @ server.w)
+        return record
+
+    def _ask(self, ask: Ask, record: Record, has_model: set[int]) -> Sums:
+        """Put one ask to the engine; count bytes, seconds and failures."""
+        server = self.server
+        clients = server.cohort if ask.clients is None else ask.clients
+        start = time.perf_counter()
+        sums = self.session.ask(ask, server)
+        seconds = time.perf_counter() - start
+        down = len(clients) * ask.message.nbytes + len(set(clients) - has_model) * server.sizes.model_bytes
+        has_model.update(clients)
+        for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
+            ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
+        record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
+        record.failures |= {str(i): why for i, why in sums.failures.items()}
+        if sums.count == 0:
+            raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
+        # A client that failed in one phase takes no part in the next.
+        server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
+        return sums
+
+    def _evaluate(self, record: Record) -> None:
+        start = time.perf_counter()
+        if self.problem.test is not None:
+            record.test = self.session.evaluate(self.server, "test")
+        if self.problem.validation is not None:
+            record.validation = self.session.evaluate(self.server, "validation")
+        record.seconds["evaluate"] = time.perf_counter() - start
+
+
+def _snapshot(server: Server) -> Server:
+    """The state between two rounds, safe from what the next round changes."""
+    return replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))

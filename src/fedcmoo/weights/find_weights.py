@@ -1,0 +1,50 @@
+"""FindWeights (Algorithm 2): projected-gradient steps towards the min-norm weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.simplex import project_on_simplex
+
+
+@dataclass(frozen=True)
+class FindWeights:
+    """K steps of w <- P(w - β G w) on the simplex (eq. 5), starting from the previous round's weights.
+
+    With `scale_free`, G is first divided by the squared mean of sqrt(diag(G) + 1e-4), so that β does not depend on
+    the gradients' scale. Algorithm 2 does not mention it; the authors' runs do it, and without it no β fits two
+    experiments.
+
+    Args:
+        beta: the step size β; 0 leaves the weights as they are, which is FedAvg.
+        iterations: K.
+        scale_free: see above.
+
+    >>> G = np.array([[1.0, 0.0], [0.0, 3.0]])
+    >>> FindWeights(iterations=20_000)(np.array([0.5, 0.5]), G).round(3).tolist()
+    [0.75, 0.25]
+    """
+
+    beta: float = 0.001
+    iterations: int = 1000
+    scale_free: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < float("inf"):
+            raise ValueError(f"beta must be zero or positive, but got {self.beta}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, but got {self.iterations}")
+
+    def __call__(self, w: Vector, G: Matrix) -> Vector:
+        """The new weights [M], from the old ones [M] and the Gram matrix [M, M]."""
+        if self.scale_free:
+            G = G / np.sqrt(np.maximum(np.diag(G), 0) + 1e-4).mean() ** 2
+        step = np.eye(len(w)) - self.beta * G
+        for _ in range(self.iterations):
+            previous, w = w, project_on_simplex(step @ w)
+            if (w == previous).all():  # a fixed point: all further steps would give the same
+                break
+        return w
