@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedcmoo.data.base import Data, Subset
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, Partition, composite, dirichlet, iid
+from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.experiments import losses
 from fedcmoo.problem import Objective, Problem, Transform, accuracy
 from fedcmoo.randomness import numpy_generator, seeded
@@ -106,6 +107,13 @@ class ImageProblem(ABC):
         else:
             parts = dirichlet(self.labels(train)[kept], self.clients, self.alpha, rng, share)
         return Federation(train, held_out, test, parts.of(kept, len(train)))
+
+    def skew(self, seed: int, data: Path | None = None) -> Skew:
+        """How unevenly `build` with the same arguments deals out the objectives' labels."""
+        federation = self.federate(seed, data)
+        names = [objective.name for objective in self.objectives()]
+        targets = [target.numpy() for target in federation.train.targets]
+        return measure_skew(federation.partition, dict(zip(names, targets, strict=True)))
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
         """The problem with its data; the seed drives validation split, partition and initial model.

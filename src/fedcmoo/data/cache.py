@@ -1,0 +1,69 @@
+"""Arrays that are made once and read again: a folder of .npy files named by what they were made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+log = logging.getLogger(__name__)
+
+
+def cached(
+    folder: Path,
+    name: str,
+    settings: Mapping[str, str | int],
+    sources: Sequence[Path],
+    make: Callable[[], Arrays],
+) -> Arrays:
+    """The arrays that `make` returns, from disk if it was called before with these settings and sources.
+
+    They are kept in `<folder>/composed/<name>-<key>/`, where the key is a checksum of the settings and of the
+    source files' content. A folder appears there complete or not at all, also when several processes make it at
+    once. They are mapped into memory (copy on write), so that worker processes share one copy. A folder that
+    cannot be written to is no error: then nothing is kept.
+    """
+    home = folder / "composed" / f"{name}-{_key(settings, sources)}"
+    if not home.is_dir():
+        arrays = make()
+        try:
+            _write(home, arrays)
+        except OSError as error:
+            log.warning("%s is made anew each time, since %s cannot be written: %s", name, home, error)
+            return arrays
+    return {path.stem: np.load(path, mmap_mode="c", allow_pickle=False) for path in sorted(home.glob("*.npy"))}
+
+
+def _key(settings: Mapping[str, str | int], sources: Sequence[Path]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(sorted(settings.items()))).encode())
+    for source in sources:
+        with source.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _write(home: Path, arrays: Arrays) -> None:
+    """Write into a temporary folder beside `home`, then rename it."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=".part-", dir=home.parent))
+    try:
+        for name, array in arrays.items():
+            np.save(part / f"{name}.npy", array, allow_pickle=False)
+        part.chmod(0o755)
+        os.rename(part, home)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+        # Another process may have put the same arrays there first.
+        if not home.is_dir():
+            raise

@@ -1,0 +1,124 @@
+"""CIFAR-10 from its official files: the binary or the python version, unpacked or as the archive that is published."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcmoo.data.folder import require
+
+PIXELS = 3 * 32 * 32
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+PLACES = (BINARY, "cifar-10-binary.tar.gz", PYTHON, "cifar-10-python.tar.gz")
+"""Folders and archives, in the order in which they are looked for."""
+
+
+def cifar10_source(folder: Path) -> Path:
+    """The folder or archive that holds CIFAR-10."""
+    return require(folder, PLACES, "cifar10")
+
+
+def load_cifar10(source: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images [n, 3, 32, 32] and labels [n] in 0..9 of the training or the test part.
+
+    Args:
+        source: a folder cifar-10-batches-bin or cifar-10-batches-py, or an archive of one of them.
+        train: whether to read the five training batches or the test batch.
+    """
+    binary = "bin" in source.name
+    batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
+    names = [f"{name}.bin" if binary else name for name in batches]
+    parse = _parse_binary if binary else _parse_python
+    parts = [parse(content, name) for name, content in _contents(source, names)]
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+def _contents(source: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The bytes of the named files of a folder or archive, in the order of `names`."""
+    if source.is_dir():
+        for name in names:
+            path = source / name
+            if not path.exists():
+                raise ValueError(f"{source} must hold {name}, but does not; delete the folder and get it again")
+            yield name, path.read_bytes()
+        return
+    try:
+        # Nothing is unpacked: a member's path never touches the disk.
+        with tarfile.open(source) as archive:
+            members = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
+            for name in names:
+                member = archive.extractfile(members[name]) if name in members else None
+                if member is None:
+                    raise ValueError(f"{source} must hold {name}, but does not; delete it and get it again")
+                yield name, member.read()
+    except (tarfile.TarError, EOFError) as error:
+        raise ValueError(f"{source} must be a complete tar archive, but reading it failed: {error}") from error
+
+
+def _parse_binary(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Rows of one label byte and 3072 pixels."""
+    if not content or len(content) % (1 + PIXELS):
+        raise ValueError(f"{name} must be a whole number of {1 + PIXELS}-byte rows, but has {len(content)} bytes")
+    rows = np.frombuffer(content, np.uint8).reshape(-1, 1 + PIXELS)
+    return rows[:, 1:].reshape(-1, 3, 32, 32), _labels(rows[:, 0].astype(np.int64), name)
+
+
+def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """A pickled dict with an array `data` of shape [n, 3072] and a list `labels`."""
+    batch = _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
+    entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+    data, labels = entries.get("data"), entries.get("labels")
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not isinstance(labels, list):
+        raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
+    if len(labels) != len(data):
+        raise ValueError(f"{name} must have one label per image, but has {len(labels)} for {len(data)}")
+    return data.reshape(-1, 3, 32, 32), _labels(np.array(labels, dtype=np.int64), name)
+
+
+def _labels(labels: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+    if labels.min() < 0 or labels.max() > 9:
+        raise ValueError(f"{name} must have labels in 0..9, but has {labels.min()}..{labels.max()}")
+    return labels
+
+
+def _text(key: object) -> str:
+    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+
+
+def _byte_dtype(code: object, *_: object) -> np.dtype[Any]:
+    """Stands for numpy.dtype: bytes are the only values a batch has. A copy, because unpickling writes into it."""
+    if code not in ("u1", b"u1"):
+        raise pickle.UnpicklingError(f"a CIFAR-10 batch holds arrays of bytes (u1) only, but this one names {code!r}")
+    return np.dtype("u1", False, True)
+
+
+def _empty_array(*_: object) -> NDArray[np.uint8]:
+    """Stands for numpy's reconstruction of an array: an empty one, whose content its pickled state then sets."""
+    return np.empty(0, np.uint8)
+
+
+class _NumpyOnly(pickle.Unpickler):
+    """Unpickles plain containers and arrays of bytes. Whatever else a pickle names is refused, not imported."""
+
+    ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+        ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+        ("numpy", "ndarray"): _empty_array,
+        ("numpy", "dtype"): _byte_dtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        admitted = self.ADMITTED.get((module, name))
+        if admitted is None:
+            raise pickle.UnpicklingError(
+                f"a CIFAR-10 batch holds numpy arrays only, but this file asks for {module}.{name}; "
+                "it is not the official file, delete it"
+            )
+        return admitted

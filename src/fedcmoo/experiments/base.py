@@ -1,0 +1,17 @@
+"""What a ready-made problem is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from fedcmoo.problem import Problem
+
+
+class ReadyProblem(Protocol):
+    """Frozen settings that build a `Problem`; `title` is its line in `fedcmoo list`."""
+
+    title: ClassVar[str]
+
+    def build(self, seed: int, data: Path | None = None) -> Problem:
+        """The problem; the seed drives validation split, partition and initial model."""

@@ -1,0 +1,93 @@
+"""What MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST have in common: pairs of images, composed and kept."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.data.compose import Images, IntArray, pairing
+from fedcmoo.data.folder import data_folder
+from fedcmoo.data.images import ImageData
+from fedcmoo.data.transforms import RandomRotation
+from fedcmoo.experiments.images import Splits, TwoObjectives
+from fedcmoo.problem import Transform
+from fedcmoo.randomness import numpy_generator
+
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images [n, ...] and their labels [n]."""
+
+VERSION = 1
+"""Part of the name of what is kept on disk: raise it whenever the composition changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedPairs(TwoObjectives):
+    """Pairs of images of two data sets; objectives: the class of each.
+
+    Args:
+        train_pairs: the number of training pairs, before some are held out for validation.
+        test_pairs: the number of test pairs, made of the data sets' test parts.
+        rotation: training images are rotated by up to this many degrees either way.
+        composition_seed: which images are paired.
+    """
+
+    mean: ClassVar[tuple[float, ...]]
+    std: ClassVar[tuple[float, ...]]
+
+    train_pairs: int = 60_000
+    test_pairs: int = 10_000
+    rotation: float = 25.0
+    composition_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train_pairs", "test_pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        if not 0 <= self.rotation <= 180:
+            raise ValueError(f"rotation must be in [0, 180], but got {self.rotation}")
+
+    @abstractmethod
+    def sources(self, folder: Path, train: bool) -> list[Path]:
+        """The files that the pairs are made of."""
+
+    @abstractmethod
+    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
+        """The images that are first and those that are second in a pair."""
+
+    @abstractmethod
+    def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
+        """The pairs (first[i], second[j]) as images [pairs, C, H, W]."""
+
+    def splits(self, data: Path | None) -> Splits:
+        """Training and test pairs; there is no validation part, so one is held out of the training pairs."""
+        folder = data_folder(data)
+        return Splits(self._part(folder, True), None, self._part(folder, False))
+
+    def transform(self) -> Transform | None:
+        """Random rotations; what comes in from outside is black."""
+        if self.rotation == 0:
+            return None
+        black = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
+        return RandomRotation(self.rotation, fill=black)
+
+    def _part(self, folder: Path, train: bool) -> ImageData:
+        part, pairs = ("train", self.train_pairs) if train else ("test", self.test_pairs)
+
+        def make() -> Arrays:
+            (x1, y1), (x2, y2) = self.load(folder, train)
+            rng = numpy_generator(self.composition_seed, self.name, part)
+            i, j = pairing(len(x1), len(x2), pairs, rng)
+            return {"images": self.combine(x1, x2, i, j), "targets": np.stack([y1[i], y2[j]])}
+
+        settings = {"pairs": pairs, "seed": self.composition_seed, "version": VERSION}
+        arrays = cached(folder, f"{self.name}-{part}", settings, self.sources(folder, train), make)
+        first, second = torch.from_numpy(arrays["targets"])
+        return ImageData(torch.from_numpy(arrays["images"]), (first, second), self.mean, self.std)
