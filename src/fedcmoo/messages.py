@@ -30,7 +30,7 @@ class Message(Mapping[str, Tensor]):
     [0.5, 0.5]
     """
 
-    def __init__(self, **arrays: Tensor) -> None:
+    def __init__(self, /, **arrays: Tensor) -> None:  # any name may come in, even "self"
         self._arrays = arrays
 
     def __getitem__(self, name: str) -> Tensor:

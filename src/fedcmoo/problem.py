@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from fedcmoo.data.base import Data, as_data
+from fedcmoo.data.remote import NotHereError
 
 Transform = Callable[[Any, torch.Generator], Any]
 """An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
@@ -158,7 +159,9 @@ class Problem:
 
     def check(self) -> None:
         """Compute the losses and metrics of two samples, so that mistakes show before work starts."""
-        data = self.client(0)
+        data = self._some_data()
+        if data is None:
+            return
         inputs, targets = data.batch(torch.arange(min(2, len(data))))
         training = self.model.training
         self.model.eval()
@@ -174,6 +177,14 @@ class Problem:
                             f"but got shape {tuple(value.shape)}"
                         )
         self.model.train(training)
+
+    def _some_data(self) -> Data | None:
+        """The first client's data or, where clients are on other machines, whatever is here."""
+        try:
+            return self.client(0)
+        except NotHereError:
+            here: Data | None = self.validation if self.test is None else self.test
+            return here
 
     def _checked(self, source: Any, what: str) -> Data:
         data = as_data(source, self.collate)

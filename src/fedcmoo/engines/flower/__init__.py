@@ -1,0 +1,14 @@
+"""Flower for many machines: `client_app` and `server_app` make a Flower app of any problem and method.
+
+Needs the extra: pip install "fedcmoo[flower]".
+"""
+
+from fedcmoo.optional import require
+
+require("flwr.app", "flower")
+
+from fedcmoo.engines.flower.client import client_app  # noqa: E402 - a missing flwr is reported above
+from fedcmoo.engines.flower.server import RunSettings, server_app  # noqa: E402
+from fedcmoo.engines.flower.session import Flower, FlowerSession, TooFewRepliesError  # noqa: E402
+
+__all__ = ["Flower", "FlowerSession", "RunSettings", "TooFewRepliesError", "client_app", "server_app"]

@@ -1,0 +1,96 @@
+"""The server's side of a Flower federation: an app whose main function is our ordinary `fit`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.engines.flower.client import MakeMethod, MakeProblem
+from fedcmoo.engines.flower.session import Flower
+from fedcmoo.history import Record
+from fedcmoo.result import Result
+from fedcmoo.settings import from_table
+from fedcmoo.training import fit
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What the run config says: keys of [tool.flwr.app.config], with hyphens for underscores. Others are yours.
+
+    Args:
+        rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`; "none" for None.
+        folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
+        resume: go on from the checkpoint in `folder`, if there is one.
+        deadline, min_replies, start_deadline: as in `Flower`.
+    """
+
+    rounds: int = 100
+    clients_per_round: int | None = None
+    seed: int = 0
+    evaluate_every: int = 5
+    checkpoint_every: int = 10
+    folder: str | None = None
+    resume: bool = False
+    deadline: float = 600.0
+    min_replies: int = 1
+    start_deadline: float = 120.0
+
+    @classmethod
+    def of(cls, context: Context) -> RunSettings:
+        """Read a run's config."""
+        known = {f.name for f in fields(cls)}
+        table = {key.replace("-", "_"): value for key, value in context.run_config.items()}
+        return from_table(cls, {key: value for key, value in table.items() if key in known})
+
+
+def server_app(problem: MakeProblem, method: MakeMethod) -> ServerApp:
+    """A Flower server app that runs a method over all nodes, with checkpoints, history and resume.
+
+    The problem's clients may be elsewhere (see `fedcmoo.data.remote`); its test and validation data, if any, are the
+    server's own. The run config is that of `RunSettings`.
+
+        app = server_app(problem, method)
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        run(grid, context, problem, method)
+
+    return app
+
+
+def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) -> Result:
+    """One run, from its config to `result.json`. (Flower's own exit codes do not tell whether a run succeeded.)"""
+    settings = RunSettings.of(context)
+    folder = None if settings.folder is None else Path(settings.folder)
+    result = fit(
+        problem(context),
+        method(context),
+        settings.rounds,
+        clients_per_round=settings.clients_per_round,
+        seed=settings.seed,
+        engine=Flower(grid, settings.deadline, settings.min_replies, settings.start_deadline),
+        evaluate_every=settings.evaluate_every,
+        checkpoint_every=settings.checkpoint_every,
+        folder=folder,
+        resume=settings.resume,
+        callbacks=[PrintRounds()],
+    )
+    if folder is not None:
+        write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+    print(result)
+    return result
+
+
+class PrintRounds(Callback):
+    """A line for each round, which Flower puts into the run's log and `flwr run --stream` shows."""
+
+    def after_round(self, record: Record) -> None:
+        seconds = ", ".join(f"{phase} {s:.1f} s" for phase, s in record.seconds.items())
+        print(f"round {record.round}: {seconds}; failures: {record.failures or 'none'}", flush=True)
