@@ -190,6 +190,9 @@ def _settle(
 
 
 def _deal(counts: IntArray, pools: Sequence[IntArray], copies: int, rng: np.random.Generator) -> list[IntArray]:
-    """Cut each label's pool (repeated `copies` times) into consecutive pieces of the sizes counts[:, c]."""
-    pieces = [np.split(np.tile(pool, copies), np.cumsum(counts[:, c]))[:-1] for c, pool in enumerate(pools)]
-    return [rng.permutation(np.concatenate(piece)) for piece in zip(*pieces, strict=True)]
+    """Give client i counts[i, c] samples of each label's pool (repeated `copies` times), in random order."""
+    taken = [np.tile(pool, copies)[:n] for pool, n in zip(pools, counts.sum(axis=0), strict=True)]
+    owner = np.concatenate([np.repeat(np.arange(len(counts)), column) for column in counts.T])
+    shuffled = rng.permutation(len(owner))
+    order = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    return np.split(np.concatenate(taken)[order], np.cumsum(counts.sum(axis=1))[:-1])

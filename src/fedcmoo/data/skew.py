@@ -55,8 +55,9 @@ class Skew:
         for objective, counts in self.counts.items():
             seen, distance = (counts > 0).sum(axis=1), self.distance(objective)
             lines.append(
-                f"{objective}: a client has {seen.mean():.1f} of {counts.shape[1]} classes ({seen.min()} to {seen.max()}); "
-                f"distance to the overall shares {distance.mean():.2f} ({distance.min():.2f} to {distance.max():.2f})"
+                f"{objective}: a client has {seen.mean():.1f} of {counts.shape[1]} classes "
+                f"({seen.min()} to {seen.max()}); distance to the overall shares {distance.mean():.2f} "
+                f"({distance.min():.2f} to {distance.max():.2f})"
             )
         return lines
 
