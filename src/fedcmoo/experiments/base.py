@@ -11,6 +11,7 @@ from fedcmoo.problem import Problem
 class ReadyProblem(Protocol):
     """Frozen settings that build a `Problem`; `title` is its line in `fedcmoo list`."""
 
+    name: ClassVar[str]
     title: ClassVar[str]
 
     def build(self, seed: int, data: Path | None = None) -> Problem:

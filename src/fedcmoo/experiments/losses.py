@@ -20,3 +20,18 @@ def l2(output: Tensor, target: Tensor) -> Tensor:
     """
     one_hot = functional.one_hot(target, output.shape[1]).to(output.dtype)
     return functional.mse_loss(torch.softmax(output, dim=1), one_hot)
+
+
+def binary(output: Tensor, target: Tensor) -> Tensor:
+    """Binary cross entropy, the mean over attributes and batch: logits [B, A], targets 0.0 and 1.0 [B, A]."""
+    return functional.binary_cross_entropy_with_logits(output, target)
+
+
+def attribute_accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """The share of attributes told right: logits [B, A], targets 0.0 and 1.0 [B, A]."""
+    return ((output > 0) == (target > 0.5)).to(torch.float64).mean()
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error: outputs and targets [B]."""
+    return functional.mse_loss(output, target)

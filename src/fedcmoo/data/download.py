@@ -1,0 +1,139 @@
+"""Download data sets from their official places: resumed after a cut, checked against their published sums.
+
+A file is written to `NAME.part` beside its place and renamed when its sum is right, so a file that is there is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY, RemoteFile
+from fedcmoo.data.folder import data_folder, present
+
+Report = Callable[[str, int, int | None], None]
+"""Told of progress: a file's path in the data folder, the bytes that are there and those to come in all (None: unknown)."""
+
+CHUNK = 1 << 18
+TIMEOUT = 30.0
+TRIES = 5
+"""How often in a row a file may fail without a byte of progress before the next place is tried."""
+
+
+class DownloadError(RuntimeError):
+    """A file could not be downloaded; the message says from where and why."""
+
+
+class ManualDownloadError(RuntimeError):
+    """A data set that users must download themselves; the message says how."""
+
+
+def download(name: str, folder: Path | None = None, progress: Report | None = None, pause: float = 1.0) -> list[Path]:
+    """Get a data set, or all that a ready-made problem needs. What is there already is left alone.
+
+    Args:
+        name: of a data set or of a ready-made problem, such as "mnist" or "multimnist".
+        folder: the data folder; by default that of `data_folder`.
+        progress: called with (file, bytes so far, bytes in all) as files arrive.
+        pause: seconds before the second try, doubled with each further try.
+
+    Returns:
+        the files that were downloaded.
+
+    Raises:
+        DownloadError: if none of a file's places delivers it with the right sum.
+        ManualDownloadError: if the data set must be downloaded by hand.
+    """
+    home = data_folder(folder)
+    if name not in DATA_SETS and name not in NEEDED_BY:
+        raise ValueError(f"name must be one of {', '.join([*DATA_SETS, *NEEDED_BY])}, but got {name!r}")
+    arrived = []
+    for data_set in [DATA_SETS[n] for n in NEEDED_BY.get(name, (name,))]:
+        if data_set.missing(home) and not data_set.files:
+            raise ManualDownloadError(data_set.instructions.format(folder=home))
+        for file in data_set.files:
+            if present(home, (file.path, file.path.removesuffix(".gz"))) is None:
+                fetch(file, home, progress, pause)
+                arrived.append(home / file.path)
+    return arrived
+
+
+def fetch(file: RemoteFile, folder: Path, progress: Report | None = None, pause: float = 1.0) -> None:
+    """Get one file from the first of its places that delivers it whole."""
+    target = folder / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    failures = []
+    # What an earlier call left may be bad, which only its sum tells: then the first place is asked a second time.
+    again = file.urls[:1] if part.exists() else ()
+    for url in (*again, *file.urls):
+        try:
+            _retrieve(url, part, lambda done, total: progress(file.path, done, total) if progress else None, pause)
+            _check(part, file.md5)
+        except (DownloadError, OSError, http.client.HTTPException) as error:
+            failures.append(f"{url}: {error}")
+            continue
+        os.replace(part, target)
+        return
+    raise DownloadError(f"{file.path} could not be downloaded. " + "; ".join(failures))
+
+
+def _check(part: Path, md5: str) -> None:
+    """A file with the wrong sum is deleted: there is no telling which part of it is wrong."""
+    with part.open("rb") as content:
+        found = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != md5:
+        part.unlink()
+        raise DownloadError(f"its MD5 sum must be {md5}, but is {found}")
+
+
+def _retrieve(url: str, part: Path, report: Callable[[int, int | None], None], pause: float) -> None:
+    """Download to `part`, going on from what is there, until it is complete; try again after cuts."""
+    failures = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _continue(url, part, before, report)
+            return
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:
+                # What is there is complete (its sum will tell) or belongs to another file.
+                return
+            if error.code < 500 and error.code != http.HTTPStatus.TOO_MANY_REQUESTS:
+                raise
+            problem: Exception = error
+        except (OSError, http.client.HTTPException) as error:
+            problem = error
+        arrived = part.exists() and part.stat().st_size > before
+        failures = 1 if arrived else failures + 1
+        if failures >= TRIES:
+            raise DownloadError(f"gave up after {TRIES} tries without progress, the last with: {problem}")
+        time.sleep(pause * 2 ** (failures - 1))
+
+
+def _continue(url: str, part: Path, start: int, report: Callable[[int, int | None], None]) -> None:
+    """One request; raises if the connection ends before the announced length has arrived."""
+    request = urllib.request.Request(url, headers={"User-Agent": "fedcmoo"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            # This server knows no ranges and sends the whole file again.
+            start = 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length is not None else None
+        done = start
+        with part.open("ab" if start else "wb") as file:
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                report(done, total)
+    if total is not None and done < total:
+        raise http.client.IncompleteRead(b"", total - done)
