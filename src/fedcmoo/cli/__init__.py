@@ -1,0 +1,20 @@
+"""The command line: a thin layer over the public API."""
+
+from __future__ import annotations
+
+import typer
+
+from fedcmoo.cli.compare import compare
+from fedcmoo.cli.listing import list_names
+from fedcmoo.cli.run import resume, run
+
+app = typer.Typer(
+    name="fedcmoo",
+    help="Federated multi-objective optimization: one model, several objectives, traffic that does not grow with them.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.command()(run)
+app.command()(resume)
+app.command()(compare)
+app.command("list")(list_names)

@@ -1,0 +1,123 @@
+"""What the commands share: options, errors for people, and where runs go."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedcmoo.client import DivergedError
+from fedcmoo.config import RunConfig, preset, read_toml
+from fedcmoo.experiments import PROBLEMS
+from fedcmoo.methods import METHODS
+from fedcmoo.optional import MissingExtraError
+from fedcmoo.settings import SettingsError, Table, merge, suggestion
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+ProblemName = Annotated[
+    str | None, typer.Argument(help="a ready-made problem (see: fedcmoo list)", show_default="two-digits")
+]
+MethodName = Annotated[
+    str | None, typer.Option("--method", "-m", help="the method (see: fedcmoo list)", show_default="fedcmoo")
+]
+Rounds = Annotated[int | None, typer.Option(help="the number of rounds", show_default="the problem's")]
+Seed = Annotated[int | None, typer.Option(help="everything random derives from it", show_default="0")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a TOML file, such as a run's config.toml")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="the data folder (default: FEDCMOO_DATA)")]
+EngineName = Annotated[
+    str | None, typer.Option(help="where clients run (see: fedcmoo list)", show_default="by the machine")
+]
+Small = Annotated[bool, typer.Option("--small", help="the problem's small variant, for two CPU cores")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.gram=exact"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+@contextmanager
+def errors_for_people() -> Iterator[None]:
+    """Turn expected errors into one line on standard error and an exit code."""
+    try:
+        yield
+    except (SettingsError, MissingExtraError, DivergedError, ValueError, OSError) as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
+
+
+def resolve(
+    problem: str | None,
+    method: str | None,
+    config: Path | None = None,
+    small: bool = False,
+    sets: Sequence[str] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> RunConfig:
+    """One configuration from, in this order: the problem's preset, the TOML file, the options, --set."""
+    file = read_toml(config) if config is not None else {}
+    problem = problem or _name(file.get("problem")) or "two-digits"
+    method = method or _name(file.get("method")) or "fedcmoo"
+    for kind, name, known in (("problem", problem, PROBLEMS), ("method", method, METHODS)):
+        if name not in known:
+            raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
+    table = merge(preset(problem, method, small), file)
+    table = merge(table, {"problem": {"name": problem}, "method": {"name": method}})
+    table = merge(table, options)
+    for text in sets:
+        table = merge(table, _assignment(text))
+    return RunConfig.from_table(table)
+
+
+def given(**options: Any) -> Table:
+    """The options that were given."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def new_folder(chosen: Path | None, name: str) -> Path:
+    """The folder for a new run: the chosen one if it holds no run yet, else a fresh one under runs/."""
+    if chosen is not None:
+        if (chosen / "history.jsonl").exists():
+            raise SettingsError(f"{chosen} already holds a run: fedcmoo resume {chosen}, or choose another --out")
+        return chosen
+    folder, n = Path("runs") / name, 1
+    while folder.exists():
+        n += 1
+        folder = Path("runs") / f"{name}-{n}"
+    return folder
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output, and nothing else there."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _name(value: Any) -> str | None:
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
+
+
+def _assignment(text: str) -> Table:
+    """`method.client_lr=0.5` as a table; the value is read as TOML, and as plain text if it is not."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise SettingsError(f"--set takes KEY=VALUE, but got {text!r}")
+    try:
+        table: Table = {"value": tomllib.loads(f"value = {value}")["value"]}
+    except tomllib.TOMLDecodeError:
+        table = {"value": value}
+    result: Any = table["value"]
+    for part in reversed(key.split(".")):
+        result = {part: result}
+    assert isinstance(result, dict)
+    return result

@@ -1,0 +1,75 @@
+"""`fedcmoo compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.callbacks import ProgressBar
+from fedcmoo.cli.common import (
+    AsJson,
+    ConfigFile,
+    DataFolder,
+    EngineName,
+    ProblemName,
+    Rounds,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.comparison import compare as run_comparison
+from fedcmoo.config import RunConfig
+from fedcmoo.result import Result
+
+
+def compare(
+    problem: ProblemName = None,
+    methods: Annotated[str, typer.Option("--methods", "-m", help="separated by commas")] = "fedcmoo,fsmgda,fedavg",
+    seeds: Annotated[str, typer.Option(help="separated by commas")] = "0,1,2",
+    rounds: Rounds = None,
+    engine: EngineName = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="the folder of the comparison")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run several methods with several seeds: one table with mean and spread, one figure.
+
+    Each run has a folder of its own; the same command again goes on where it was interrupted.
+    """
+    with errors_for_people():
+        try:
+            numbers = [int(seed) for seed in seeds.split(",")]
+        except ValueError:
+            raise ValueError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
+        common = given(rounds=rounds, engine=engine, data=data and str(data))
+        configs = {
+            method: [resolve(problem, method, config, small, sets or [], {**common, "seed": seed}) for seed in numbers]
+            for method in (name.strip() for name in methods.split(","))
+        }
+        first = next(iter(configs.values()))[0]
+        folder = folder or Path("runs") / f"compare-{first.problem.name}"
+        try:
+            comparison = run_comparison(configs, folder, _with_progress)
+        except KeyboardInterrupt:
+            err.print("interrupted; what is done is saved. The same command goes on with it.")
+            raise typer.Exit(130) from None
+        if as_json:
+            print_json(comparison.summary())
+        else:
+            out.print(comparison.table())
+            out.print(f"in {folder}: comparison.png, comparison.json and a folder for each run", soft_wrap=True)
+
+
+def _with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
+    err.print(f"{folder.name}:")
+    return config.run(folder, [ProgressBar(err)], resume=resume)

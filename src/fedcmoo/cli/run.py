@@ -1,0 +1,101 @@
+"""`fedcmoo run` and `fedcmoo resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.callbacks import Callback, ProgressBar, TensorBoard
+from fedcmoo.cli.common import (
+    AsJson,
+    ConfigFile,
+    DataFolder,
+    EngineName,
+    MethodName,
+    ProblemName,
+    Rounds,
+    Seed,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    new_folder,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.config import RunConfig, saved
+from fedcmoo.methods import METHODS
+from fedcmoo.settings import name_of
+
+
+def run(
+    problem: ProblemName = None,
+    method: MethodName = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    clients_per_round: Annotated[int | None, typer.Option(help="the cohort's size")] = None,
+    client_lr: Annotated[float | None, typer.Option(help="the clients' learning rate")] = None,
+    server_lr: Annotated[float | None, typer.Option(help="the server's learning rate")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="local steps a round")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="samples in a client's batch")] = None,
+    gram: Annotated[str | None, typer.Option(help="how the server learns the Gram matrix (see: fedcmoo list)")] = None,
+    weights: Annotated[str | None, typer.Option(help="the weighting rule (see: fedcmoo list)")] = None,
+    engine: EngineName = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="the run's folder", show_default="runs/…")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard event files")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train one method on one problem: with no argument, FedCMOO on two handwritten digits.
+
+    The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
+    checkpoint (go on with: fedcmoo resume FOLDER).
+    """
+    with errors_for_people():
+        options = given(
+            rounds=rounds, seed=seed, clients_per_round=clients_per_round, engine=engine, data=data and str(data)
+        )
+        options["method"] = given(
+            client_lr=client_lr,
+            server_lr=server_lr,
+            local_steps=local_steps,
+            batch_size=batch_size,
+            gram=gram,
+            weights=weights,
+        )
+        resolved = resolve(problem, method, config, small, sets or [], options)
+        name = f"{resolved.problem.name}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
+        train(resolved, new_folder(folder, name), resume=False, as_json=as_json, tensorboard=tensorboard)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an interrupted run, bit for bit as if it had never stopped."""
+    with errors_for_people():
+        train(saved(folder), folder, resume=True, as_json=as_json)
+
+
+def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorboard: bool = False) -> None:
+    """Run a configuration with a progress bar, and print what came of it."""
+    callbacks: list[Callback] = [ProgressBar(err)]
+    if tensorboard:
+        callbacks.append(TensorBoard(folder))
+    try:
+        result = config.run(folder, callbacks, resume=resume)
+    except KeyboardInterrupt:
+        err.print(f"interrupted; what is done is saved. Go on with: fedcmoo resume {folder}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(result.summary() | {"folder": str(folder)})
+    else:
+        out.print(result.table())
+        out.print(f"in {folder}: config.toml, history.jsonl, curves.png, model.safetensors", soft_wrap=True)

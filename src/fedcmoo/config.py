@@ -1,0 +1,113 @@
+"""A whole run as settings: what `fedcmoo run` resolves, saves beside its results and can run again."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.engines import ENGINES, Engine
+from fedcmoo.experiments import PROBLEMS
+from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.methods import METHODS, FedCMOO, Method
+from fedcmoo.result import Result
+from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
+from fedcmoo.training import fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides what a run computes.
+
+    Args:
+        problem: a ready-made problem and its settings.
+        method: a method and its settings.
+        engine: where clients run; None to choose by the machine. It does not change the results.
+        rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
+        data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
+
+    >>> config = RunConfig.from_table({"rounds": 3, "method": {"name": "fsmgda", "client_lr": 0.1}})
+    >>> config.method.client_lr, RunConfig.from_table(config.to_table()) == config
+    (0.1, True)
+    """
+
+    problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": PROBLEMS})
+    method: Method = field(default_factory=FedCMOO, metadata={"registry": METHODS})
+    engine: Engine | None = field(default=None, metadata={"registry": ENGINES})
+    rounds: int = 100
+    clients_per_round: int = 10
+    seed: int = 0
+    evaluate_every: int = 5
+    checkpoint_every: int = 10
+    data: str | None = None
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
+        """From a table such as a TOML file holds."""
+        return from_table(cls, table)
+
+    def to_table(self) -> Table:
+        """The table that gives this configuration back, every default written out."""
+        return to_table(self)
+
+    def run(self, folder: Path | None = None, callbacks: Sequence[Callback] = (), resume: bool = False) -> Result:
+        """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
+        problem = self.problem.build(self.seed, None if self.data is None else Path(self.data))
+        if folder is not None and not resume:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
+        result = fit(
+            problem,
+            self.method,
+            self.rounds,
+            clients_per_round=self.clients_per_round,
+            seed=self.seed,
+            engine=self.engine,
+            evaluate_every=self.evaluate_every,
+            callbacks=callbacks,
+            folder=folder,
+            checkpoint_every=self.checkpoint_every,
+            resume=resume,
+        )
+        if folder is not None:
+            result.plot(folder / "curves.png")
+            write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+        return result
+
+
+def read_toml(path: Path) -> Table:
+    """The table in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"the configuration {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+
+
+def preset(problem: str, method: str, small: bool = False) -> Table:
+    """The settings under which a problem is meant to be run with a method.
+
+    They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [problem], a table for each method, and the
+    same again under [small] for a scale that two CPU cores finish in minutes.
+    """
+    file = resources.files("fedcmoo.experiments") / "presets" / f"{problem}.toml"
+    table = tomllib.loads(file.read_text()) if file.is_file() else {}
+    layers = [table, table.get("small", {})] if small else [table]
+    result: Table = {"problem": {"name": problem}, "method": {"name": method}}
+    for layer in layers:
+        result = merge(result, layer.get("run", {}))
+        result = merge(result, {"problem": layer.get("problem", {}), "method": layer.get(method, {})})
+    return result
+
+
+def saved(folder: Path) -> RunConfig:
+    """The configuration of a run that was saved in a folder."""
+    return RunConfig.from_table(read_toml(folder / "config.toml"))

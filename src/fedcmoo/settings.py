@@ -1,0 +1,177 @@
+"""Settings as frozen dataclasses, and back and forth between them and TOML tables.
+
+A field whose metadata names a registry holds another settings object; in a table it is that object's name, or a
+table with its name and settings:
+
+    [method]
+    name = "fedcmoo"
+    client_lr = 0.5
+    gram = { name = "exact" }
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Table = dict[str, Any]
+Registry = Mapping[str, type[Any]]
+
+NONE = "none"
+"""How a setting that is None is written in TOML, which has no null."""
+
+
+class SettingsError(ValueError):
+    """A setting that is unknown or has a value it cannot have."""
+
+
+def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
+    """Make the settings object of class `cls` from a table; `where` is its name in error messages."""
+    known: dict[str, Field[Any]] = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    values: Table = {}
+    for key, value in table.items():
+        place = f"{where}.{key}" if where else key
+        if key not in known:
+            raise SettingsError(f"unknown setting {place!r}{suggestion(key, known)}")
+        registry = known[key].metadata.get("registry")
+        if registry is not None and value != NONE:
+            values[key] = from_registry(registry, value, place)
+        else:
+            values[key] = _convert(value, hints[key], place)
+    try:
+        return cls(**values)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"in [{where}]: {error}" if where else str(error)) from error
+
+
+def from_registry(registry: Registry, value: Any, where: str) -> Any:
+    """Make the object that a name, or a table with a name and settings, stands for."""
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise SettingsError(f"{where} must be a name or a table with a name, but got {value!r}")
+    name = table["name"]
+    if name not in registry:
+        raise SettingsError(f"{where} {name!r} is not known{suggestion(name, registry)}")
+    return from_table(registry[name], {k: v for k, v in table.items() if k != "name"}, where)
+
+
+def to_table(settings: Any, registry: Registry | None = None) -> Table:
+    """The table from which `from_table` (or, with its registry, `from_registry`) makes an equal object."""
+    table: Table = {}
+    if registry is not None:
+        table["name"] = name_of(settings, registry)
+    for f in fields(settings):
+        if not f.init:
+            continue
+        value = getattr(settings, f.name)
+        nested = f.metadata.get("registry")
+        if value is None:
+            if f.default is not None:
+                table[f.name] = NONE
+        elif nested is not None:
+            table[f.name] = to_table(value, nested)
+        elif is_dataclass(value):
+            raise SettingsError(f"{f.name} = {value!r} cannot be written as a setting")
+        else:
+            table[f.name] = list(value) if isinstance(value, (tuple, list)) else value
+    return table
+
+
+def name_of(settings: Any, registry: Registry) -> str:
+    """The registry's name for an object's class."""
+    for name, cls in registry.items():
+        if type(settings) is cls:
+            return name
+    raise SettingsError(f"{settings!r} has no name by which a configuration could mention it")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What was probably meant."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
+    """`base` with the entries of `over`, tables within tables too. Another name is another object: nothing of the old
+    one's settings stays."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping) and "name" not in value:
+            old = {"name": old}
+        if isinstance(old, Mapping) and isinstance(value, str):
+            value = {"name": value}
+        if (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
+            result[key] = merge(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+def write_toml(table: Mapping[str, Any], path: str = "") -> str:
+    """A table as TOML text: plain settings first, then the tables within."""
+    plain = [f"{key} = {_literal(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    nested = [(key, value) for key, value in table.items() if isinstance(value, Mapping)]
+    text = "\n".join(plain) + "\n" if plain else ""
+    for key, value in nested:
+        place = f"{path}.{key}" if path else key
+        text += f"\n[{place}]\n{write_toml(value, place)}"
+    return text
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_literal(v) for v in value) + "]"
+    return repr(value)
+
+
+def _convert(value: Any, hint: Any, place: str) -> Any:
+    """The value as its type hint wants it, or an error that says what is expected."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if type(None) in args and (value is None or value == NONE):
+            return None
+        choices = [a for a in args if a is not type(None)]
+        for choice in choices:
+            try:
+                return _convert(value, choice, place)
+            except SettingsError:
+                if choice is choices[-1]:
+                    raise
+    if origin is Literal:
+        if value not in args:
+            raise SettingsError(f"{place} must be one of {', '.join(map(repr, args))}, but got {value!r}")
+        return value
+    if origin in (Sequence, list, tuple) or hint in (Sequence, list, tuple):
+        if not isinstance(value, (list, tuple)):
+            raise SettingsError(f"{place} must be a list, but got {value!r}")
+        inner = args[0] if args else Any
+        return tuple(_convert(v, inner, place) for v in value)
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    expected = hint if isinstance(hint, type) else object
+    if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):
+        raise SettingsError(f"{place} must be {_NAMES.get(hint, str(hint))}, but got {value!r}")
+    return value
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def defaults(cls: type[Any]) -> Table:
+    """The settings of a class with their defaults, for help texts."""
+    return {f.name: f.default for f in fields(cls) if f.init and f.default is not MISSING}
