@@ -127,6 +127,15 @@ class Client:
         totals = evaluate(self.problem, self.model, self.data, 0, len(self.data))
         return totals[: self.problem.M] / len(self.data)
 
+    @torch.no_grad()
+    def batch_losses(self, batch_size: int | None) -> Tensor:
+        """The objectives' losses on this client's first batch of the round, as `jacobian` sees it: float64 [M]."""
+        self._reset()
+        with self._dropout("first"):
+            index = next(self._batches(batch_size))
+            losses = self._forward(index, self.random("augment first"), range(self.problem.M))
+        return torch.stack(losses).double()
+
     def train(
         self,
         w: Sequence[float],

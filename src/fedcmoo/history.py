@@ -23,7 +23,7 @@ class Record:
         up, down: bytes by phase, all clients together.
         seconds: by phase.
         failures: by client, what went wrong.
-        notes: further numbers of the method.
+        notes: further numbers: "stationarity" and "max_angle" where there is a Gram matrix, and what the method adds.
         test, validation: losses and metrics by objective, in rounds with an evaluation.
     """
 

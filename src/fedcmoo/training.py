@@ -16,6 +16,7 @@ from fedcmoo.checkpoint import RunFolder
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.history import Record
 from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
@@ -158,6 +159,7 @@ class _Loop:
         if server.G is not None:
             record.gram = server.G.tolist()
             record.grad_norm_sq = float(server.w @ server.G @ server.w)
+            record.notes |= of_round(server.G)
         return record
 
     def _ask(self, ask: Ask, record: Record, has_model: set[int]) -> Sums:

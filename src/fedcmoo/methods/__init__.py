@@ -3,9 +3,16 @@
 from fedcmoo.methods.base import Method
 from fedcmoo.methods.fedavg import FedAvg
 from fedcmoo.methods.fedcmoo import FedCMOO
+from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fsmgda import FSMGDA
 from fedcmoo.methods.mgda import MGDA
 
-METHODS: dict[str, type[Method]] = {"fedcmoo": FedCMOO, "fsmgda": FSMGDA, "fedavg": FedAvg, "mgda": MGDA}
+METHODS: dict[str, type[Method]] = {
+    "fedcmoo": FedCMOO,
+    "fedcmoo-pref": FedCMOOPref,
+    "fsmgda": FSMGDA,
+    "fedavg": FedAvg,
+    "mgda": MGDA,
+}
 
-__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "Method"]
+__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "Method"]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from fedcmoo.gram import GRAMS, Exact, Gram
 from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Task
-from fedcmoo.weights import WEIGHTS, FindWeights, Weights
+from fedcmoo.weights import WEIGHTS, FindWeights, Rule, reweigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class FedCMOO(Method):
 
     Args:
         gram: ApproxGramJacobian: how the server learns G.
-        weights: FindWeights, or any other rule that turns G into weights.
+        weights: FindWeights, or any other rule that turns G into weights; torchjd's objects too.
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
@@ -27,7 +27,7 @@ class FedCMOO(Method):
     title: ClassVar[str] = "two phases: weights from a Gram matrix, then local steps on the weighted loss"
 
     gram: Gram = field(default=Exact(), metadata={"registry": GRAMS})
-    weights: Weights = field(default=FindWeights(), metadata={"registry": WEIGHTS})
+    weights: Rule = field(default=FindWeights(), metadata={"registry": WEIGHTS})
 
     def tasks(self) -> Mapping[str, Task]:
         return {**self.gram.tasks(self.batch_size), "train": self.training(reuse_jacobian=True)}
@@ -35,6 +35,6 @@ class FedCMOO(Method):
     def round(self, server: Server) -> Round:
         # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
         G = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
-        server.G, server.w = G, self.weights(server.w, G)  # line 6: w <- FindWeights(w, G)
+        reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
         sums = yield Ask("train", weights_message(server.w))  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 14: x <- x - η_s mean_i (x - x_i)

@@ -15,7 +15,7 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, buffer_fields, non_empty
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Weights
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, reweigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class FSMGDA(Method):
 
     title: ClassVar[str] = "local training for each objective alone, M uploads, min-norm weights at the server"
 
-    weights: Weights = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
 
     def tasks(self) -> Mapping[str, Task]:
         return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}
@@ -39,8 +39,8 @@ class FSMGDA(Method):
     def round(self, server: Server) -> Round:
         sums = yield Ask("train")  # K local steps for each objective: M updates a client
         updates = sums.mean("updates")  # Δ_k, averaged over clients: [M, d]
-        server.G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
-        server.w = self.weights(server.w, server.G)
+        G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
+        reweigh(server, self.weights, G)
         w = torch.from_numpy(server.w).to(updates)
         server.descend(updates.T @ w, sums, self.server_lr)  # x <- x - η_s Σ_k w_k Δ_k
 

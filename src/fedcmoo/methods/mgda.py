@@ -14,7 +14,7 @@ from fedcmoo.gram.exact import gram_matrix
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, buffer_fields, non_empty
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Weights
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, reweigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class MGDA(Method):
     title: ClassVar[str] = "centralised multi-gradient descent: one step a round over everyone's data"
 
     batch_size: int | None = None
-    weights: Weights = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
 
     def tasks(self) -> Mapping[str, Task]:
         return {"gradients": AllGradients(self.batch_size)}
@@ -43,8 +43,7 @@ class MGDA(Method):
     def round(self, server: Server) -> Round:
         sums = yield Ask("gradients", clients=server.everyone)
         J = sums.mean("J")  # ∇F(x) as rows: [M, d]
-        server.G = gram_matrix(J[:, : server.sizes.d_shared])
-        server.w = self.weights(server.w, server.G)
+        reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
         server.descend(J.T @ torch.from_numpy(server.w).to(J), sums, self.server_lr)
 
 

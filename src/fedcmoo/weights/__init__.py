@@ -1,10 +1,32 @@
 """Weighting rules: G (and losses, preferences) -> w on the simplex. Nothing here has the size of the model."""
 
-from fedcmoo.weights.base import Weights
+from fedcmoo.weights.base import WEIGHTS, Rule, Weights, reweigh
 from fedcmoo.weights.find_weights import FindWeights
+from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
+from fedcmoo.weights.normalized import Normalized
+from fedcmoo.weights.preference import check_preference, non_uniformity
 from fedcmoo.weights.simplex import project_on_simplex
+from fedcmoo.weights.torchjd import TorchJD
+from fedcmoo.weights.torchjd_rules import TORCHJD
 
-WEIGHTS: dict[str, type[Weights]] = {"find-weights": FindWeights, "min-norm": MinNorm}
+WEIGHTS |= {"find-weights": FindWeights, "min-norm": MinNorm, "normalized": Normalized, **TORCHJD}
 
-__all__ = ["WEIGHTS", "FindWeights", "MinNorm", "Weights", "min_norm", "project_on_simplex"]
+__all__ = [
+    "TORCHJD",
+    "WEIGHTS",
+    "Fallback",
+    "FindWeights",
+    "FindWeightsPref",
+    "MinNorm",
+    "Normalized",
+    "PreferenceWeights",
+    "Rule",
+    "TorchJD",
+    "Weights",
+    "check_preference",
+    "min_norm",
+    "non_uniformity",
+    "project_on_simplex",
+    "reweigh",
+]

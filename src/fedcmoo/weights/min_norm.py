@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.gramian import root
 
 
 def min_norm(G: Matrix) -> Vector:
@@ -31,8 +32,7 @@ def min_norm(G: Matrix) -> Vector:
     scale = np.abs(np.diag(G)).max(initial=0)
     if scale == 0:
         return np.full(M, 1 / M)
-    values, vectors = np.linalg.eigh((G + G.T) / (2 * scale))
-    A = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T  # [M, M]
+    A = root(G / scale).T  # A^T A = G, [M, M]
     u, _ = nnls(np.vstack([A, np.ones(M)]), np.append(np.zeros(M), 1.0))
     w: Vector = u / u.sum()
     return w

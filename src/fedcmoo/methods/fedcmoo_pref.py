@@ -1,0 +1,113 @@
+"""FedCMOO-Pref: FedCMOO towards the losses that a user prefers (Algorithm 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.gram import GRAMS, Exact, Gram
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.methods.base import Method, weights_message
+from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums, Task
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights import FindWeightsPref, check_preference
+
+PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindWeightsPref}
+"""Rules that turn preference, losses and G into weights, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCMOOPref(Method):
+    """FedCMOO with weights that bring the losses to r_1 F_1(x) = … = r_M F_M(x), and then all of them down.
+
+    A round costs what FedCMOO's does and M numbers a client more, its losses, which travel with the first phase of
+    the Gram estimate. In the history, `notes` have "kl", the non-uniformity μ_r that the round started from, and
+    "fallback", what the weights came from (see `Fallback`).
+
+    Args:
+        preference: r, a positive number per objective; twice the number asks for half the loss. Only ratios matter:
+            r is divided by its mean. None for equal losses.
+        gram: ApproxGramJacobian: how the server learns G.
+        weights: FindWeightsPref with its settings.
+        losses: "all" averages a client's losses over all of its data, as in the authors' runs; "batch" over its first
+            batch of the round only, which costs clients next to nothing, and is noisier.
+
+    References:
+        Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
+    """
+
+    title: ClassVar[str] = "FedCMOO towards the ratios of losses that a user prefers"
+
+    preference: Sequence[float] | None = None
+    gram: Gram = field(default=Exact(), metadata={"registry": GRAMS})
+    weights: FindWeightsPref = field(default=FindWeightsPref(), metadata={"registry": PREFERENCE_RULES})
+    losses: Literal["all", "batch"] = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preference is not None:
+            check_preference(self.preference)
+        if self.losses not in ("all", "batch"):
+            raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
+
+    def initial_weights(self, M: int) -> Vector:
+        self.r(M)  # a preference of the wrong length shows before work starts
+        return super().initial_weights(M)
+
+    def r(self, M: int) -> Vector:
+        """The preference vector [M], with mean 1."""
+        return check_preference([1.0] * M if self.preference is None else self.preference, M)
+
+    def tasks(self) -> Mapping[str, Task]:
+        first, *others = self.gram.tasks(self.batch_size).items()
+        with_losses = {first[0]: WithLosses(first[1], self.batch_size, whole_data=self.losses == "all")}
+        return {**with_losses, **dict(others), "train": self.training(reuse_jacobian=True)}
+
+    def round(self, server: Server) -> Round:
+        # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
+        G, losses = yield from estimate_with_losses(self.gram, server)  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
+        server.G = G
+        server.w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
+        server.notes |= {"kl": kl, "fallback": float(fallback)}
+        sums = yield Ask("train", weights_message(server.w))  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
+        server.descend(sums.mean("update"), sums, self.server_lr)  # line 15: x <- x - η_s mean_i (x - x_i)
+
+
+@dataclass(frozen=True)
+class WithLosses(Task):
+    """Another task, whose reply brings the client's losses [M] along."""
+
+    task: Task
+    batch_size: int | None
+    whole_data: bool
+
+    def answer(self, client: Client, message: Message) -> Message:
+        reply = self.task.answer(client, message)
+        losses = client.losses() if self.whole_data else client.batch_losses(self.batch_size)
+        return Message(**reply, losses=losses)
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        own = {name: array for name, array in reply.items() if name == "losses"}
+        check(Message(**own), {"losses": Field((sizes.M,), torch.float64)}, sender)
+        others = Message(**{name: array for name, array in reply.items() if name != "losses"})
+        return {**self.task.accept(others, message, sizes, sender), **own}
+
+
+def estimate_with_losses(gram: Gram, server: Server) -> Generator[Ask, Sums, tuple[Matrix, Vector]]:
+    """An estimate of G [M, M], and the mean of the losses [M] of all clients whose replies brought them along."""
+    total, count = torch.zeros(server.sizes.M, dtype=torch.float64), 0
+    steps = gram.estimate(server)
+    ask = next(steps)
+    while True:
+        sums = yield ask
+        if "losses" in sums.totals:
+            total, count = total + sums["losses"], count + sums.count
+        try:
+            ask = steps.send(sums)
+        except StopIteration as end:
+            return end.value, (total / count).numpy()

@@ -1,0 +1,46 @@
+"""Numbers about points in the space of losses: which are dominated, how much they cover, where they point."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcmoo.optional import require
+
+
+def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
+    """Which of n points [n, M] no other one dominates: is nowhere larger, and smaller somewhere. Bools [n].
+
+    >>> non_dominated([[1, 2], [2, 1], [2, 2]]).tolist()
+    [True, True, False]
+    """
+    p = np.asarray(points, dtype=float)
+    no_larger = (p[:, None] <= p[None]).all(axis=2)  # [i, j]: i is nowhere larger than j
+    smaller = (p[:, None] < p[None]).any(axis=2)
+    dominated: NDArray[np.bool_] = np.any(no_larger & smaller, axis=0)
+    return ~dominated
+
+
+def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
+    """The volume between the points [n, M] and a reference point [M]: of all that some point dominates and that
+    dominates the reference. Larger is better. Needs the extra `pareto`.
+
+    >>> hypervolume([[1, 2], [2, 1]], reference=[3, 3])
+    3.0
+    """
+    return float(require("moocore", extra="pareto").hypervolume(np.asarray(points, dtype=float), ref=reference))
+
+
+def angle(losses: ArrayLike, preference: ArrayLike) -> float:
+    """Degrees between losses F [M] and the ray 1/r on which r_1 F_1 = … = r_M F_M: 0 where the preference [M] is met.
+
+    >>> round(angle([1.0, 1.0], [1.0, 2.0]), 2)
+    18.43
+    """
+    F, ray = np.asarray(losses, dtype=float), 1 / np.asarray(preference, dtype=float)
+    length = float(np.linalg.norm(F))
+    if length == 0:
+        return 0.0
+    F, ray = F / length, ray / np.linalg.norm(ray)
+    # The half-angle form keeps small angles exact, where an arc cosine loses half of the digits.
+    return float(np.degrees(2 * np.arctan2(np.linalg.norm(F - ray), np.linalg.norm(F + ray))))

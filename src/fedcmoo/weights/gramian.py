@@ -1,0 +1,27 @@
+"""Gram matrices as they should be: what a noisy estimate of one is turned into where a rule needs a true one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcmoo.types import Matrix
+
+
+def root(G: Matrix) -> Matrix:
+    """A matrix A [M, M] with A A^T = G [M, M]; negative eigenvalues of G count as zero.
+
+    Its rows are M vectors with the lengths and angles of the gradients that G is the Gram matrix of.
+    """
+    values, vectors = np.linalg.eigh((G + G.T) / 2)
+    A: Matrix = vectors * np.sqrt(np.maximum(values, 0))
+    return A
+
+
+def positive_part(G: Matrix) -> Matrix:
+    """The positive semi-definite matrix nearest to G [M, M]: G itself, or G without its negative eigenvalues.
+
+    >>> positive_part(np.array([[1.0, 2.0], [2.0, 1.0]])).round(6).tolist()
+    [[1.5, 1.5], [1.5, 1.5]]
+    """
+    A = root(G)
+    return G if np.allclose(A @ A.T, G, rtol=0, atol=1e-14 * np.abs(G).max(initial=0)) else A @ A.T

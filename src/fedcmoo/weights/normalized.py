@@ -1,0 +1,50 @@
+"""Any rule on gradients of length one: weights that do not depend on the scale of a loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.base import WEIGHTS, Rule, weigh
+from fedcmoo.weights.min_norm import MinNorm
+
+ZERO = 1e-12
+"""A gradient shorter than this times the longest is zero and stays as it is."""
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """Divides every objective's gradient by its length before another rule weighs them.
+
+    With D = diag(1 / ||∇F_k||), the rule sees D G D, whose diagonal is 1, and gives weights v of the unit gradients;
+    the objectives' weights are D v divided by its sum. So a loss that is multiplied by s gets a weight divided by s,
+    and the model trains as before. Min-norm weights alone go with 1/s², which leaves an objective with large gradients
+    almost untrained.
+
+    Args:
+        weights: the rule for the unit gradients.
+
+    >>> Normalized()(np.full(2, 0.5), np.diag([1.0, 16.0])).round(4).tolist()
+    [0.8, 0.2]
+    >>> MinNorm()(np.full(2, 0.5), np.diag([1.0, 16.0])).round(4).tolist()
+    [0.9412, 0.0588]
+    """
+
+    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+
+    def __call__(self, w: Vector, G: Matrix) -> Vector:
+        return self.remember(w, G, {})
+
+    def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
+        length = np.sqrt(np.maximum(np.diag(G), 0))
+        longest = length.max()
+        if longest == 0:
+            return w
+        length[length <= ZERO * longest] = longest
+        before = w * length  # the previous weights, as weights of the unit gradients
+        v = weigh(self.weights, before / before.sum(), G / np.outer(length, length), memory)
+        new: Vector = (v / length) / np.abs(v / length).sum()
+        return new

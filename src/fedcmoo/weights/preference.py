@@ -1,0 +1,68 @@
+"""Preferences: the ratios in which a user wants the losses to stand, and how far from them the losses are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import rel_entr
+
+from fedcmoo.types import Vector
+
+SMALLEST = 1e-12
+"""A share û_k below this counts as this, so that its logarithm is finite: a loss may reach zero."""
+
+
+def check_preference(preference: Sequence[float], M: int | None = None) -> Vector:
+    """The preference r [M] with mean 1, or an error that says what a preference is.
+
+    Only ratios matter in r_1 F_1 = … = r_M F_M, so 2:1 and 20:10 are the same preference.
+
+    Args:
+        preference: one positive, finite number per objective; twice the number asks for half the loss.
+        M: the number of objectives; None if it is not known yet.
+
+    >>> check_preference((2, 1, 3), M=3).tolist()
+    [1.0, 0.5, 1.5]
+    """
+    try:
+        r: Vector = np.asarray(preference, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"a preference must be a sequence of numbers, but got {preference!r}") from None
+    if r.ndim != 1 or len(r) == 0 or (M is not None and len(r) != M):
+        expected = "one number per objective" if M is None else f"one number per objective ({M})"
+        raise ValueError(f"a preference must be {expected}, but got {preference!r}")
+    if not np.isfinite(r).all() or (r <= 0).any():
+        raise ValueError(f"every number of a preference must be positive and finite, but got {preference!r}")
+    largest = r.max()
+    if r.min() / largest < SMALLEST:
+        raise ValueError(f"the numbers of a preference must be within a factor of 1e12, but got {preference!r}")
+    r = r / largest  # the sum of huge numbers would overflow
+    r /= r.mean()
+    return r
+
+
+def scaled_shares(r: Vector, losses: Vector) -> Vector:
+    """û = (r ⊙ F) / Σ_k r_k F_k: the shares [M] of the objectives in the scaled losses; all 1/M where the preference
+    is met.
+
+    Losses below zero count as zero, and where all are zero the shares are equal.
+    """
+    scaled = np.maximum(r * losses, 0)
+    total = scaled.sum()
+    if total == 0:
+        return np.full(len(r), 1 / len(r))
+    shares: Vector = np.maximum(scaled / total, SMALLEST)
+    shares /= shares.sum()
+    return shares
+
+
+def non_uniformity(r: Vector, losses: Vector) -> float:
+    """μ_r = KL(û || 1/M) = Σ_k û_k log(M û_k): zero where the losses stand as asked, at most log M.
+
+    >>> r, losses = np.array([1.0, 2.0]), np.array([0.6, 0.3])
+    >>> non_uniformity(r, losses)
+    0.0
+    """
+    shares = scaled_shares(r, losses)
+    return float(rel_entr(shares, 1 / len(r)).sum())

@@ -1,0 +1,98 @@
+"""Objects of the torchjd package (extra `torchjd`) as weighting rules: all those that a Gram matrix is enough for.
+
+    FedCMOO(weights=torchjd.aggregation.UPGradWeighting())
+
+References:
+    Quinton and Rey. Jacobian Descent for Multi-Objective Optimization. 2024.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.optional import require
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.gramian import positive_part, root
+
+EXTRA = "torchjd"
+MEMORY = "weights."
+"""Before the names of what a rule remembers, in the server's memory."""
+
+
+def aggregation() -> Any:
+    """The package torchjd.aggregation, or an error that names the pip line."""
+    return require("torchjd.aggregation", EXTRA)
+
+
+@dataclass(frozen=True, eq=False)
+class TorchJD:
+    """One of torchjd's objects as a rule: weightings of Gramians, aggregators that have one, and NashMTL.
+
+    Negative eigenvalues of G (noise of a compressed estimate) count as zero. Where a rule gives no usable weights (all
+    zero, as CAGrad does at a stationary point, or not finite) the previous ones stay.
+
+    What an object remembers (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are
+    resumed exactly and two runs with one object do not mix. NashMTL's state, a starting point for its
+    solver, is new in every round.
+
+    Args:
+        rule: the object; it is never changed.
+        normalize: divide the weights by the sum of their absolute values. Many rules' weights do not sum to one
+            (PCGrad's sum to M or more), which would scale the clients' learning rate; normalised, the rule decides the
+            direction, and learning rates mean the same for every rule. False leaves the weights as they are.
+    """
+
+    rule: nn.Module
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        refuse_what_needs_more(self.rule)
+
+    def __call__(self, w: Vector, G: Matrix) -> Vector:
+        return self.remember(w, G, {})
+
+    def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
+        return apply(self.rule, w, G, memory, self.normalize)
+
+
+def refuse_what_needs_more(rule: nn.Module) -> None:
+    """Raise unless the object's weights follow from a Gramian alone."""
+    agg = aggregation()
+    if isinstance(rule, (agg.GramianWeightedAggregator, agg.NashMTL)):
+        return
+    if not isinstance(rule, agg.Weighting) or isinstance(rule, agg.ExcessMTLWeighting):
+        raise TypeError(
+            "weights must be a rule that a Gram matrix is enough for, such as torchjd's UPGradWeighting(), "
+            f"but {type(rule).__name__} needs the whole Jacobian"
+        )
+
+
+def apply(rule: nn.Module, w: Vector, G: Matrix, memory: dict[str, Tensor], normalize: bool) -> Vector:
+    """The weights [M] that one of torchjd's objects gives for G [M, M], with its state from `memory` and back there."""
+    agg = aggregation()
+    rule = copy.deepcopy(rule)
+    G = positive_part(G)
+    if isinstance(rule, agg.NashMTL):  # it wants a Jacobian: any one with this Gramian does
+        rule, stat = rule.weighting, torch.from_numpy(root(G))
+    else:
+        rule, stat = getattr(rule, "gramian_weighting", rule), torch.from_numpy(G)
+    known = {name.removeprefix(MEMORY): value for name, value in memory.items() if name.startswith(MEMORY)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice of solvers to their programmers
+        if known:
+            rule(stat)  # makes the buffers that the state goes into
+            rule.load_state_dict(known, strict=False)
+        new: Vector = rule(stat).numpy().astype(np.float64)
+    for name, value in rule.named_buffers():
+        memory[MEMORY + name] = value.clone()
+    total = np.abs(new).sum()
+    if not 0 < total < np.inf:
+        return w
+    return new / total if normalize else new

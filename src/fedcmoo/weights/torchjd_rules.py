@@ -1,0 +1,214 @@
+"""torchjd's rules by name and settings: `FedCMOO(weights=UPGrad())`, or `--weights upgrad`.
+
+One sentence says what each is; torchjd's documentation has the formulas, and names the papers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.torchjd import aggregation, apply
+
+
+@dataclass(frozen=True)
+class NamedRule(ABC):
+    """A rule of torchjd by its settings, whose meaning torchjd's documentation gives; `normalize` as in `TorchJD`."""
+
+    normalize: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.make(M=2)  # so that a missing package and wrong settings show at once
+
+    @abstractmethod
+    def make(self, M: int) -> Any:
+        """torchjd's object for M objectives."""
+
+    def __call__(self, w: Vector, G: Matrix) -> Vector:
+        return self.remember(w, G, {})
+
+    def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
+        return apply(self.make(len(w)), w, G, memory, self.normalize)
+
+
+@dataclass(frozen=True)
+class UPGrad(NamedRule):
+    """Each gradient projected so that it conflicts with none, then their mean: no objective gets worse."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().UPGradWeighting()
+
+
+@dataclass(frozen=True)
+class DualProj(NamedRule):
+    """The mean gradient, projected so that it conflicts with none."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().DualProjWeighting()
+
+
+@dataclass(frozen=True)
+class FrankWolfeMGDA(NamedRule):
+    """MGDA by Frank-Wolfe steps; `MinNorm` solves the same problem exactly."""
+
+    epsilon: float = 0.001
+    max_iters: int = 100
+
+    def make(self, M: int) -> Any:
+        return aggregation().MGDAWeighting(self.epsilon, self.max_iters)
+
+
+@dataclass(frozen=True)
+class CAGrad(NamedRule):
+    """Near the mean gradient (within c times its length), the direction in which the worst objective gains most."""
+
+    c: float = 0.5
+
+    def make(self, M: int) -> Any:
+        return aggregation().CAGradWeighting(self.c)
+
+
+@dataclass(frozen=True)
+class NashMTL(NamedRule):
+    """The Nash bargaining solution, G w = 1/w."""
+
+    max_norm: float = 1.0
+    optim_niter: int = 20
+
+    def make(self, M: int) -> Any:
+        return aggregation().NashMTL(M, max_norm=self.max_norm, optim_niter=self.optim_niter)
+
+
+@dataclass(frozen=True)
+class FairGrad(NamedRule):
+    """α-fair progress of the objectives, G w = w^(-1/α); α = 1 is the Nash bargaining solution."""
+
+    alpha: float = 1.0
+
+    def make(self, M: int) -> Any:
+        return aggregation().FairGradWeighting(self.alpha)
+
+
+@dataclass(frozen=True)
+class IMTLG(NamedRule):
+    """Equal projections of the direction on all unit gradients; weights may be negative."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().IMTLGWeighting()
+
+
+@dataclass(frozen=True)
+class AlignedMTL(NamedRule):
+    """The gradients' principal components, all made equally long."""
+
+    scale_mode: Literal["min", "median", "rmse"] = "min"
+
+    def make(self, M: int) -> Any:
+        return aggregation().AlignedMTLWeighting(scale_mode=self.scale_mode)
+
+
+@dataclass(frozen=True)
+class PCGrad(NamedRule):
+    """Each gradient without its conflicts with the others, taken in random order; then their sum."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().PCGradWeighting()
+
+
+@dataclass(frozen=True)
+class GradVac(NamedRule):
+    """As PCGrad, but each pair gets the similarity it usually has, which is remembered from round to round."""
+
+    beta: float = 0.5
+
+    def make(self, M: int) -> Any:
+        return aggregation().GradVacWeighting(self.beta)
+
+
+@dataclass(frozen=True)
+class PCD(NamedRule):
+    """The first objective's gradient, as long as the others keep a share tau of their own progress."""
+
+    tau: float = 0.02
+    beta: float = 0.999
+
+    def make(self, M: int) -> Any:
+        return aggregation().PCDWeighting(self.tau, self.beta)
+
+
+@dataclass(frozen=True)
+class Krum(NamedRule):
+    """The objective (or objectives) whose gradient is nearest to the others'; needs three objectives or more."""
+
+    n_byzantine: int = 0
+    n_selected: int = 1
+
+    def make(self, M: int) -> Any:
+        return aggregation().KrumWeighting(self.n_byzantine, self.n_selected)
+
+
+@dataclass(frozen=True)
+class MoDo(NamedRule):
+    """One projected-gradient step a round towards the min-norm weights, remembered from round to round.
+
+    Its theory wants G from two independent samples, as the two client sets of ApproxGramJacobian-T give it.
+    """
+
+    gamma: float = 0.1
+    rho: float = 0.1
+
+    def make(self, M: int) -> Any:
+        return aggregation().MoDoWeighting(self.gamma, self.rho)
+
+
+@dataclass(frozen=True)
+class SDMGrad(NamedRule):
+    """As MoDo, with momentum steps, pulled towards the mean gradient."""
+
+    lr: float = 10.0
+    momentum: float = 0.5
+    n_iter: int = 20
+
+    def make(self, M: int) -> Any:
+        return aggregation().SDMGradWeighting(lr=self.lr, momentum=self.momentum, n_iter=self.n_iter)
+
+
+@dataclass(frozen=True)
+class Random(NamedRule):
+    """Random positive weights in every round, whatever G is."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().RandomWeighting()
+
+
+@dataclass(frozen=True)
+class Mean(NamedRule):
+    """Equal weights, whatever G is."""
+
+    def make(self, M: int) -> Any:
+        return aggregation().MeanWeighting()
+
+
+TORCHJD: dict[str, type[NamedRule]] = {
+    "upgrad": UPGrad,
+    "dualproj": DualProj,
+    "mgda": FrankWolfeMGDA,
+    "cagrad": CAGrad,
+    "nash-mtl": NashMTL,
+    "fairgrad": FairGrad,
+    "imtl-g": IMTLG,
+    "aligned-mtl": AlignedMTL,
+    "pcgrad": PCGrad,
+    "gradvac": GradVac,
+    "pcd": PCD,
+    "krum": Krum,
+    "modo": MoDo,
+    "sdmgrad": SDMGrad,
+    "random": Random,
+    "mean": Mean,
+}
+"""torchjd's rules by name. They can be listed without torchjd; making one needs it."""
