@@ -18,7 +18,7 @@ from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY, RemoteFile
 from fedcmoo.data.folder import data_folder, present
 
 Report = Callable[[str, int, int | None], None]
-"""Told of progress: a file's path in the data folder, the bytes that are there and those to come in all (None: unknown)."""
+"""Told of progress: a file's path in the data folder, the bytes that are there, and how many it has (None: unknown)."""
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from fedcmoo.data.skew import Skew
 from fedcmoo.problem import Problem
 
 
@@ -13,6 +14,11 @@ class ReadyProblem(Protocol):
 
     name: ClassVar[str]
     title: ClassVar[str]
+
+    def __init__(self, **settings: Any) -> None: ...
+
+    def skew(self, seed: int, data: Path | None = None) -> Skew:
+        """How unevenly `build` with the same arguments deals out the objectives' labels."""
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
         """The problem; the seed drives validation split, partition and initial model."""

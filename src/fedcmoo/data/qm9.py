@@ -1,0 +1,145 @@
+"""QM9 from the Python package `qm9pack`: 130,831 small molecules with eleven properties each.
+
+The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. A
+molecule whose SMILES does not fit its coordinates (about one in 250) is left out. All is read once and kept as
+arrays.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcmoo.data.cache import Arrays, cached
+
+ELEMENTS = ("H", "C", "N", "O", "F")
+RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
+"""Covalent radii in Angstrom: a bond longer than 1.3 times the sum of its atoms' radii cannot be one."""
+FREE_ATOMS = {
+    "InternalEnergy_0K_au": (-0.500273, -37.846772, -54.583861, -75.064579, -99.718730),
+    "InternalEnergy_298K_au": (-0.498857, -37.845355, -54.582445, -75.063163, -99.717314),
+    "Enthalphy_298K_au": (-0.497912, -37.844411, -54.581501, -75.062219, -99.716370),
+    "GibbsFreeEnergy_298K_au": (-0.510927, -37.861317, -54.598897, -75.079532, -99.733544),
+}
+"""QM9's energies of free H, C, N, O and F atoms in Hartree: without them an energy is one of atomisation."""
+PROPERTIES = {
+    "mu": "Dipole_debye",
+    "alpha": "Polarizability_bohr3",
+    "homo": "HOMO_au",
+    "lumo": "LUMO_au",
+    "r2": "R2_bohr2",
+    "zpve": "ZPVE_au",
+    "u0": "InternalEnergy_0K_au",
+    "u298": "InternalEnergy_298K_au",
+    "h298": "Enthalphy_298K_au",
+    "g298": "GibbsFreeEnergy_298K_au",
+    "cv": "Heatcapacity_Cv_cal_mol_K",
+}
+"""The eleven properties, in the order of targets 0, 1, 2, 3, 5, 6, 12, 13, 14, 15, 11 of PyTorch Geometric's QM9."""
+VERSION = 1
+"""Part of the name of what is kept on disk: raise it whenever the features change."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Molecule:
+    """Features of one molecule of n atoms."""
+
+    nodes: NDArray[np.uint8]
+    """[n, 11]: element (one-hot of H, C, N, O, F), atomic number, aromatic, sp, sp2, sp3, number of hydrogens."""
+    positions: NDArray[np.float32]
+    """[n, 3]"""
+    bonds: NDArray[np.uint8]
+    """[n, n]: 0 none, 1 single, 2 double, 3 triple, 4 aromatic."""
+    targets: NDArray[np.float64]
+    """[11]"""
+
+
+def load_qm9(folder: Path) -> Arrays:
+    """All molecules: `sizes` [N], `nodes` [A, 11], `positions` [A, 3], `bonds` [sum of n^2], `targets` [N, 11].
+
+    Args:
+        folder: the data folder, where the arrays are kept.
+    """
+    files = _package_files()
+    return cached(folder, "qm9", {"version": VERSION}, files, lambda: _read(files))
+
+
+def parse(row: Mapping[str, str]) -> Molecule | None:
+    """One row of the package's tables; None if its SMILES does not fit its coordinates."""
+    from rdkit import Chem
+
+    elements = row["Elements"].strip("[]").replace("'", "").split(",")
+    numbers = row["XYZ_Ang"].replace("[", "").replace("]", "").split(",")
+    positions = np.array(numbers, dtype=np.float64).reshape(-1, 3)
+    molecule = Chem.AddHs(Chem.MolFromSmiles(row["SMILES"]))
+    if [atom.GetSymbol() for atom in molecule.GetAtoms()] != elements:
+        return None
+    bonds = np.zeros((len(elements), len(elements)), dtype=np.uint8)
+    kinds = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3, Chem.BondType.AROMATIC: 4}
+    for bond in molecule.GetBonds():
+        i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        if np.linalg.norm(positions[i] - positions[j]) > 1.3 * (RADII[elements[i]] + RADII[elements[j]]):
+            return None
+        bonds[i, j] = bonds[j, i] = kinds[bond.GetBondType()]
+    nodes = np.array([_atom_features(atom, Chem.HybridizationType) for atom in molecule.GetAtoms()], dtype=np.uint8)
+    return Molecule(nodes, positions.astype(np.float32), bonds, _targets(row, elements))
+
+
+def _atom_features(atom: Any, hybridization: Any) -> list[int]:
+    kind = atom.GetHybridization()
+    return [
+        *(int(atom.GetSymbol() == element) for element in ELEMENTS),
+        atom.GetAtomicNum(),
+        int(atom.GetIsAromatic()),
+        *(int(kind == known) for known in (hybridization.SP, hybridization.SP2, hybridization.SP3)),
+        atom.GetTotalNumHs(includeNeighbors=True),
+    ]
+
+
+def _targets(row: Mapping[str, str], elements: list[str]) -> NDArray[np.float64]:
+    values = []
+    for column in PROPERTIES.values():
+        free = FREE_ATOMS.get(column)
+        alone = sum(free[ELEMENTS.index(element)] for element in elements) if free else 0.0
+        values.append(float(row[column]) - alone)
+    return np.array(values)
+
+
+def _package_files() -> list[Path]:
+    """The package's tables, found without importing it: its code needs a module that setuptools no longer has."""
+    if importlib.util.find_spec("rdkit") is None:
+        raise ModuleNotFoundError('QM9 needs RDKit, but it is not installed; run: pip install "fedcmoo[qm9]"')
+    package = importlib.util.find_spec("qm9pack")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError('QM9 needs qm9pack, but it is not installed; run: pip install "fedcmoo[qm9]"')
+    return [Path(package.submodule_search_locations[0], "data", f"qm9_part{i}.csv") for i in (1, 2, 3)]
+
+
+def _rows(files: list[Path]) -> Iterator[dict[str, str]]:
+    for path in files:
+        with path.open(newline="") as file:
+            yield from csv.DictReader(file)
+
+
+def _read(files: list[Path]) -> Arrays:
+    log.info("reading the molecules of QM9 once; this takes a minute or two")
+    parsed = [parse(row) for row in _rows(files)]
+    molecules = [molecule for molecule in parsed if molecule is not None]
+    log.info("left out %d of %d molecules whose SMILES does not fit", len(parsed) - len(molecules), len(parsed))
+    return {
+        "sizes": np.array([len(molecule.nodes) for molecule in molecules]),
+        "nodes": np.concatenate([molecule.nodes for molecule in molecules]),
+        "positions": np.concatenate([molecule.positions for molecule in molecules]),
+        "bonds": np.concatenate([molecule.bonds.ravel() for molecule in molecules]),
+        "targets": np.stack([molecule.targets for molecule in molecules]),
+    }
