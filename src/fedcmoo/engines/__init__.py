@@ -2,6 +2,7 @@
 
 from fedcmoo.engines.base import Engine, Session
 from fedcmoo.engines.local import Local
+from fedcmoo.engines.ray import Ray
 from fedcmoo.problem import Problem
 
 
@@ -10,6 +11,6 @@ def choose_engine(engine: Engine | None, problem: Problem) -> Engine:
     return Local() if engine is None else engine
 
 
-ENGINES: dict[str, type[Engine]] = {"local": Local}
+ENGINES: dict[str, type[Engine]] = {"local": Local, "ray": Ray}
 
-__all__ = ["ENGINES", "Engine", "Local", "Session", "choose_engine"]
+__all__ = ["ENGINES", "Engine", "Local", "Ray", "Session", "choose_engine"]

@@ -18,6 +18,7 @@ from fedcmoo.result import Result
 from fedcmoo.settings import from_table
 from fedcmoo.training import fit
 
+
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """What the run config says: keys of [tool.flwr.app.config], with hyphens for underscores. Others are yours.

@@ -147,7 +147,7 @@ def model_fields(sizes: Sizes) -> dict[str, Field]:
 
 
 def largest_message(sizes: Sizes) -> int:
-    """Bytes that no message of a method needs: four times M updates. (Three is a Jacobian with an index to each entry.)"""
+    """Bytes that no message of a method needs: four times M updates. (Three are a Jacobian with indices.)"""
     return 4 * sizes.M * sizes.model_bytes + HEADER
 
 

@@ -1,0 +1,113 @@
+"""A run on a Flower federation on this machine, compared bit for bit with the same run in one process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from fedcmoo.config import RunConfig
+from fedcmoo.engines.flower.deploy import Deployment, DeploymentError
+from fedcmoo.engines.flower.template import write_app
+from fedcmoo.engines.local import Local
+from fedcmoo.history import Record, read_history
+from fedcmoo.result import Result
+
+DEMO: Mapping[str, object] = {
+    "rounds": 3,
+    "clients_per_round": 6,
+    "evaluate_every": 3,
+    "problem": {
+        "name": "two-digits",
+        "clients": 6,
+        "train_pairs": 1200,
+        "validation_pairs": 200,
+        "test_pairs": 200,
+    },
+    "method": {"name": "fedcmoo", "client_lr": 0.2, "local_steps": 5, "batch_size": 32},
+}
+"""Small enough that a round is almost nothing but Flower's own fixed cost."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it.
+
+    Attributes:
+        history: of the run on Flower.
+        local: the result of the same run in one process.
+        equal: whether models and histories agree in every bit.
+        seconds: from the start of the SuperLink to the end of the run.
+    """
+
+    history: list[Record]
+    local: Result
+    equal: bool
+    seconds: float
+
+
+def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, timeout: float = 900.0) -> Comparison:
+    """Run a configuration on a federation on loopback and in this process.
+
+    Args:
+        config: what to run; its engine does not matter.
+        nodes: how many SuperNodes; clients are dealt out to them in turn.
+        say: is told what happens.
+        timeout: seconds after which the run on Flower is given up.
+    """
+    if nodes < 1:
+        raise ValueError(f"nodes must be at least 1, but got {nodes}")
+    with tempfile.TemporaryDirectory(prefix="fedcmoo-flower-") as name:
+        folder = Path(name)
+        app, out = folder / "app", folder / "out"
+        write_app(app, config)
+        start = time.monotonic()
+        say(f"starting a SuperLink and {nodes} SuperNodes on loopback")
+        with Deployment(folder, nodes) as deployment:
+            run_app(deployment, app, {"folder": str(out)}, out, say, timeout)
+        seconds = time.monotonic() - start
+        say("all processes have ended; the same run in this process")
+        history = read_history(out / "history.jsonl")
+        model = safetensors.torch.load_file(out / "model.safetensors")
+    local = replace(config, engine=Local()).run()
+    same_model = all(torch.equal(model[key], value) for key, value in local.model.state_dict().items())
+    same_history = [r.without_time() for r in history] == [r.without_time() for r in local.history]
+    return Comparison(history, local, same_model and same_history, seconds)
+
+
+def run_app(
+    deployment: Deployment,
+    app: Path,
+    config: Mapping[str, object],
+    out: Path,
+    say: Callable[[str], None],
+    timeout: float,
+) -> None:
+    """Run an app whose folder on the server is `out`, telling of each round as it is done, until the run has ended."""
+    done = 0
+    run = deployment.run(app, config)
+    until = time.monotonic() + timeout
+    while True:
+        ended = run.poll() is not None
+        records = read_history(out / "history.jsonl")
+        for record in records[done:]:
+            say(describe(record))
+        done = len(records)
+        if ended or time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    if not (out / "result.json").exists():
+        what = "did not succeed" if ended else f"took longer than {timeout:.0f} seconds"
+        raise DeploymentError(f"the run on Flower {what}; its log:\n{deployment.log('run')}")
+
+
+def describe(record: Record) -> str:
+    """A line on a round."""
+    seconds = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in record.seconds.items() if phase != "server")
+    failures = f"; failed: {record.failures}" if record.failures else ""
+    return f"round {record.round}: {seconds}{failures}"

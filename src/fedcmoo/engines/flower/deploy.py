@@ -1,0 +1,179 @@
+"""A whole Flower federation on this machine, for trying, testing and measuring: SuperLink and SuperNodes on loopback.
+
+Everything is real but the distance. Nothing connects to anything outside, all files are in one folder, and whatever
+was started is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedcmoo.settings import write_toml
+
+HOST = "127.0.0.1"
+NAME = "loopback"
+
+
+class DeploymentError(OSError):
+    """Some part of a federation did not do what it should; the message says where its log is."""
+
+
+@dataclass
+class Deployment:
+    """SuperLink and SuperNodes on loopback, for as long as the `with` block lasts.
+
+    Args:
+        folder: for Flower's files, logs and spools.
+        nodes: how many SuperNodes are started at once; more can follow with `start_node`.
+        keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
+        warm: start client apps from a process that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
+    """
+
+    folder: Path
+    nodes: int = 3
+    keys: Path | None = None
+    warm: bool = True
+    node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _started: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of every process: offline, quiet, one thread, all files in the deployment's folder."""
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]),
+            "TMPDIR": str(self.folder / "tmp"),
+            "FLWR_HOME": str(self.folder / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+            "NO_PROXY": f"{HOST},localhost",
+            "no_proxy": f"{HOST},localhost",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start_node(self, partition: int, partitions: int | None = None, key: Path | None = None) -> None:
+        """Start a SuperNode that holds the clients of this partition."""
+        supernode = [sys.executable, "-m", "fedcmoo.engines.flower.warm"] if self.warm else ["flower-supernode"]
+        config = f"partition-id={partition} num-partitions={partitions or self.nodes}"
+        command = [*supernode, "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
+        command += ["--node-config", config]
+        if self.keys is None:
+            command += ["--insecure"]
+        else:
+            command += ["--root-certificates", str(self.keys / "ca.crt")]
+            command += ["--auth-supernode-private-key", str(key or self.keys / f"node-{partition}")]
+        self.node[partition] = self._launch(f"node-{partition}", command)
+
+    def run(self, app: Path, config: Mapping[str, object]) -> subprocess.Popen[bytes]:
+        """Start a run of a Flower app; the process ends when the run does, whether it went well or not."""
+        settings = write_toml({key.replace("_", "-"): value for key, value in config.items()}).split("\n")
+        command = ["flwr", "run", str(app), NAME, "--stream"]
+        for setting in filter(None, settings):
+            command += ["--run-config", setting.replace(" = ", "=", 1)]
+        return self._launch("run", command)
+
+    def flwr(self, *arguments: str) -> None:
+        """Run one of Flower's own commands against this federation."""
+        done = subprocess.run(
+            ["flwr", *arguments], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        if done.returncode != 0:
+            raise DeploymentError(f"flwr {arguments[0]} failed: {done.stdout.decode(errors='replace')}")
+
+    def log(self, name: str) -> str:
+        """The log of "superlink", "node-0", …, or of the last "run"."""
+        return (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End every process that was started, and theirs: with a request first, then, after three seconds or a second
+        Ctrl-C, without."""
+        try:
+            for process in self._started:
+                _signal_group(process, signal.SIGTERM)
+            until = time.monotonic() + 3
+            while any(process.poll() is None for process in self._started) and time.monotonic() < until:
+                time.sleep(0.05)
+        finally:
+            for process in self._started:
+                _signal_group(process, signal.SIGKILL)  # also what its leader left behind
+                process.wait()
+            self._started.clear()
+
+    def _start(self) -> None:
+        for name in ("tmp", "flwr", "logs"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        connection: dict[str, object] = {"address": f"{HOST}:{self.port}"}
+        command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.keys is None:
+            command += ["--insecure"]
+            connection["insecure"] = True
+        else:
+            command += ["--ssl-ca-certfile", str(self.keys / "ca.crt"), "--enable-supernode-auth"]
+            command += ["--ssl-certfile", str(self.keys / "server.crt"), "--ssl-keyfile", str(self.keys / "server.key")]
+            connection["root-certificates"] = str(self.keys / "ca.crt")
+        (self.folder / "flwr" / "config.toml").write_text(write_toml({"superlink": {NAME: connection}}))
+        superlink = self._launch("superlink", command)
+        self._await_port(superlink)
+        if self.keys is not None:
+            for n in range(self.nodes):
+                self.flwr("supernode", "register", str(self.keys / f"node-{n}.pub"), NAME)
+        for n in range(self.nodes):
+            self.start_node(n)
+
+    def _launch(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "logs" / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._started.append(process)
+        return process
+
+    def _await_port(self, superlink: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + 60
+        while superlink.poll() is None and time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex((HOST, self.port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')}")
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _signal_group(process: subprocess.Popen[bytes], signum: int) -> None:
+    """Signal a process and all that it started; each has a group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)

@@ -1,0 +1,162 @@
+"""A ready Flower app for a run's configuration: two short files, and one that says what the problem is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcmoo.config import RunConfig
+from fedcmoo.engines.flower.server import RunSettings
+from fedcmoo.settings import to_table, write_toml
+
+PACKAGE = "federation"
+
+CLIENT = '''\
+"""The app of every node."""
+
+from {package}.task import method, problem
+
+from fedcmoo.engines.flower import client_app
+
+app = client_app(problem, method)
+'''
+
+SERVER = '''\
+"""The app of the server."""
+
+from {package}.task import method, problem
+
+from fedcmoo.engines.flower import server_app
+
+app = server_app(problem, method)
+'''
+
+TASK = '''\
+"""What all sides agree on: the problem and the method, here those of run.toml. Put your own in their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import Context
+
+from fedcmoo import Problem
+from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.methods import Method
+
+CONFIG = RunConfig.from_table(read_toml(Path(__file__).with_name("run.toml")))
+
+
+def problem(context: Context) -> Problem:
+    """The problem. `context.run_config` is the same everywhere; `context.node_config` is the node's own, as given to
+    its SuperNode, and empty on the server."""
+    data = context.node_config.get("data", CONFIG.data)
+    return CONFIG.problem.build(int(context.run_config["seed"]), None if data is None else Path(str(data)))
+
+
+def method(context: Context) -> Method:
+    """The method, the same everywhere."""
+    return CONFIG.method
+'''
+
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{package}"
+version = "1.0.0"
+description = "Federated multi-objective training with fedcmoo"
+license = "Apache-2.0"
+# fedcmoo[flower] must be installed on the server and on every node; Flower carries only this folder to them.
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["{package}"]
+
+[tool.flwr.app]
+publisher = "you"
+
+[tool.flwr.app.components]
+serverapp = "{package}.server_app:app"
+clientapp = "{package}.client_app:app"
+
+# What `flwr run --run-config` may change; "none" stands for no value.
+[tool.flwr.app.config]
+{config}"""
+
+README = """\
+# {package}: federated training with fedcmoo on Flower
+
+`{package}/task.py` says what the problem and the method are; the other two files need no change.
+On the server and on every node: `pip install "fedcmoo[flower]"`.
+
+```
+flower-superlink --insecure --disable-runtime-dependency-installation                  # on the server
+fedcmoo flower node --insecure --superlink SERVER:8000 \\
+    --node-config "partition-id=0 num-partitions=3"                                     # on each node, ids 0, 1, 2
+```
+
+To your Flower configuration (`flwr config list` shows where it is), add
+
+```
+[superlink.federation]
+address = "SERVER:8000"
+insecure = true
+```
+
+and start a run:
+
+```
+flwr run . federation --stream --run-config 'rounds=20 folder="/somewhere/on/the/server"'
+```
+
+Goes on after a crash: the same with `resume=true` added. For TLS and keys: `fedcmoo flower keys`.
+"""
+
+
+def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = None) -> list[Path]:
+    """Write an app for a run's configuration.
+
+    Args:
+        folder: made if it is not there; must be empty.
+        config: the problem, method, rounds and so on.
+        settings: the run config; by default what `config` says.
+
+    Returns:
+        The files.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"the folder of a new app must be empty, but {folder} is not")
+    settings = settings or run_settings(config)
+    names = {"package": PACKAGE, "config": run_config(settings)}
+    files = {
+        "pyproject.toml": PYPROJECT,
+        "README.md": README,
+        f"{PACKAGE}/__init__.py": '"""A federation of fedcmoo on Flower."""\n',
+        f"{PACKAGE}/task.py": TASK,
+        f"{PACKAGE}/client_app.py": CLIENT,
+        f"{PACKAGE}/server_app.py": SERVER,
+    }
+    (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text.format(**names) if "{" in text else text)
+    (folder / PACKAGE / "run.toml").write_text(write_toml(config.to_table()))
+    return [folder / name for name in (*files, f"{PACKAGE}/run.toml")]
+
+
+def run_settings(config: RunConfig) -> RunSettings:
+    """What a run's configuration says of the run itself."""
+    return RunSettings(
+        rounds=config.rounds,
+        clients_per_round=config.clients_per_round,
+        seed=config.seed,
+        evaluate_every=config.evaluate_every,
+        checkpoint_every=config.checkpoint_every,
+    )
+
+
+def run_config(settings: RunSettings) -> str:
+    """The settings as Flower's run config has them, one a line."""
+    table = {"clients_per_round": "none", "folder": "none"} | to_table(settings)
+    return write_toml({key.replace("_", "-"): value for key, value in table.items()})

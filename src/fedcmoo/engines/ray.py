@@ -1,0 +1,96 @@
+"""Ray: long-lived workers on one machine, or on a cluster that trusts itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedcmoo.client import State
+from fedcmoo.engines.base import BlockSession
+from fedcmoo.optional import require
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sums, Task
+from fedcmoo.worker import Job, Worker
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Ray actors, each with the problem's data and one model; replies are added up where they are made.
+
+    Args:
+        workers: how many; by default one a CPU of the machine or cluster.
+        address: of a running cluster, on whose machines this library must be installed; None for this machine alone.
+        device: where the workers' models compute; "cuda" takes one GPU each.
+    """
+
+    workers: int | None = None
+    address: str | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, but got {self.workers}")
+
+    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> RaySession:
+        return RaySession(problem, tasks, seed, self)
+
+
+def connect(settings: Ray) -> bool:
+    """Connect to Ray, unless this process already is. Returns whether it was not, so that whoever asked ends it."""
+    ray = require("ray", "ray")
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet = {"log_to_driver": False, "logging_level": "warning"}
+    if settings.address is not None:
+        ray.init(settings.address, **quiet)
+    else:
+        # Workers on this machine find the same modules as this process, the user's own among them.
+        env = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
+        ray.init("local", num_cpus=settings.workers, include_dashboard=False, runtime_env=env, **quiet)
+    return True
+
+
+class RaySession(BlockSession):
+    """The actors, and which of them does which job."""
+
+    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Ray) -> None:
+        super().__init__(problem)
+        self._ray = require("ray", "ray")
+        self._started_ray = connect(settings)
+        count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
+        actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=int(settings.device.startswith("cuda")))
+        shared = self._ray.put((problem, dict(tasks)))
+        self._actors = [actor.remote(shared, seed, settings.device) for _ in range(count)]
+
+    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
+        # Block b is always the same actor's, so phase two finds the gradients that phase one left there.
+        cpu = self._ray.put(state.to(torch.device("cpu")))
+        waiting = [self._actors[b % len(self._actors)].run.remote(job, cpu) for b, job in enumerate(jobs)]
+        for reference in waiting:
+            sums: Sums = self._ray.get(reference)
+            yield sums
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        if self._started_ray:
+            self._ray.shutdown()
+
+
+class _Actor:
+    """One worker, for the whole run."""
+
+    def __init__(self, shared: tuple[Problem, dict[str, Task]], seed: int, device: str) -> None:
+        torch.set_num_threads(1)
+        problem, tasks = shared
+        self._worker = Worker(problem, tasks, seed, device)
+
+    def run(self, job: Any, state: State) -> Sums:
+        sums: Sums = job.run(self._worker, state)
+        return sums

@@ -1,0 +1,70 @@
+"""The Ray engine, on real actors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from fedcmoo import FedCMOO, Objective, Problem, fit
+from fedcmoo.client import DivergedError
+from fedcmoo.engines import ENGINES
+from fedcmoo.engines.local import Local
+from fedcmoo.engines.ray import Ray, connect
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    """One small Ray for all tests of this module: starting it takes seconds."""
+    connect(Ray(workers=2))
+    yield
+    ray.shutdown()
+
+
+def nothing_but_nan(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return output.mean() * float("nan")
+
+
+def problem(second_loss: Callable[..., torch.Tensor] | None = None) -> Problem:
+    """Seven clients, of different sizes, with a normalised two-headed regression and a test set."""
+    draws = torch.Generator().manual_seed(0)
+
+    def data(n: int) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        x = torch.randn(n, 5, generator=draws)
+        return x, (x @ torch.randn(5, 1, generator=draws), torch.randn(n, 1, generator=draws))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+    objectives = [Objective("a", nn.MSELoss()), Objective("b", second_loss or nn.L1Loss())]
+    return Problem(model, objectives, clients=[data(6 + i) for i in range(7)], test=data(2100))
+
+
+def test_same_bits_as_the_local_engine() -> None:
+    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4)
+    here, there = (
+        fit(problem(), method, rounds=3, clients_per_round=5, evaluate_every=2, seed=3, engine=engine)
+        for engine in (Local(), Ray(workers=2))
+    )
+    assert [r.without_time() for r in there.history] == [r.without_time() for r in here.history]
+    for mine, yours in zip(here.model.state_dict().values(), there.model.state_dict().values(), strict=True):
+        assert torch.equal(mine, yours)
+    assert ray.is_initialized()  # who was connected before stays connected
+
+
+def test_a_clients_error_is_that_of_the_run() -> None:
+    with pytest.raises(DivergedError, match="objective 'b'"):
+        fit(problem(nothing_but_nan), FedCMOO(), rounds=1, engine=Ray(workers=1))
+
+
+def test_is_known_by_name() -> None:
+    assert ENGINES["ray"] is Ray
+
+
+def test_refuses_no_workers() -> None:
+    with pytest.raises(ValueError, match="workers must be at least 1, but got 0"):
+        Ray(workers=0)
