@@ -11,8 +11,9 @@ import torch
 
 from fedcmoo.data import qm9
 from fedcmoo.experiments.qm9 import QM9
+from fedcmoo.optional import MissingExtraError
 
-pytest.importorskip("rdkit", reason='needs RDKit: pip install "fedcmoo[qm9]"')
+pytest.importorskip("rdkit", reason="needs RDKit: pip install 'fedcmoo[qm9]'")
 
 HEADER = (
     "XYZ_file,Index,SMILES,N_atoms,Elements,XYZ_Ang,Dipole_debye,Polarizability_bohr3,HOMO_au,LUMO_au,R2_bohr2,"
@@ -112,7 +113,7 @@ def test_problem(package: Path) -> None:
 
 def test_missing_package_names_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "fedcmoo\[qm9\]"'):
+    with pytest.raises(MissingExtraError, match=r"qm9pack, .* pip install 'fedcmoo\[qm9\]'"):
         QM9().build(0, tmp_path)
 
 

@@ -28,20 +28,19 @@ class DataSet:
         needs: what must be in the data folder: for each thing the paths of which one must exist.
         files: what to download; empty where that must be done by hand.
         instructions: how to get it by hand; may name the data `{folder}`.
-        package: where it comes as a Python package, that package's name.
+        packages: where it comes as Python packages, their names.
     """
 
     name: str
     needs: tuple[tuple[str, ...], ...]
     files: tuple[RemoteFile, ...] = ()
     instructions: str = ""
-    package: str = ""
+    packages: tuple[str, ...] = ()
 
     def missing(self, folder: Path) -> list[str]:
         """What is not there yet; empty if the data set is complete."""
-        if self.package:
-            return [] if importlib.util.find_spec(self.package) else [f"the Python package {self.package}"]
-        return [" or ".join(paths) for paths in self.needs if present(folder, paths) is None]
+        packages = [f"the Python package {name}" for name in self.packages if importlib.util.find_spec(name) is None]
+        return packages + [" or ".join(paths) for paths in self.needs if present(folder, paths) is None]
 
 
 def _idx_set(name: str, home: str, places: tuple[str, ...], sums: tuple[str, str, str, str]) -> DataSet:
@@ -96,7 +95,9 @@ CELEBA = DataSet(
         "list_eval_partition.txt into {folder}/celeba"
     ),
 )
-QM9 = DataSet("qm9", (), instructions='QM9 comes as a Python package: pip install "fedcmoo[qm9]"', package="qm9pack")
+QM9 = DataSet(
+    "qm9", (), instructions="QM9 comes as a Python package: pip install 'fedcmoo[qm9]'", packages=("qm9pack", "rdkit")
+)
 
 DATA_SETS: dict[str, DataSet] = {
     data_set.name: data_set for data_set in (MNIST, FASHION_MNIST, CIFAR10, CIFAR10_PYTHON, CELEBA, QM9)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY, RemoteFile
-from fedcmoo.data.folder import data_folder, present
+from fedcmoo.data.folder import MissingDataError, data_folder, present
 
 Report = Callable[[str, int, int | None], None]
 """Told of progress: a file's path in the data folder, the bytes that are there, and how many it has (None: unknown)."""
@@ -26,11 +26,11 @@ TRIES = 5
 """How often in a row a file may fail without a byte of progress before the next place is tried."""
 
 
-class DownloadError(RuntimeError):
+class DownloadError(OSError):
     """A file could not be downloaded; the message says from where and why."""
 
 
-class ManualDownloadError(RuntimeError):
+class ManualDownloadError(MissingDataError):
     """A data set that users must download themselves; the message says how."""
 
 
@@ -76,7 +76,7 @@ def fetch(file: RemoteFile, folder: Path, progress: Report | None = None, pause:
         try:
             _retrieve(url, part, lambda done, total: progress(file.path, done, total) if progress else None, pause)
             _check(part, file.md5)
-        except (DownloadError, OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException) as error:
             failures.append(f"{url}: {error}")
             continue
         os.replace(part, target)

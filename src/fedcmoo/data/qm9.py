@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.optional import MissingExtraError, require
 
 ELEMENTS = ("H", "C", "N", "O", "F")
 RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
@@ -76,8 +77,7 @@ def load_qm9(folder: Path) -> Arrays:
 
 def parse(row: Mapping[str, str]) -> Molecule | None:
     """One row of the package's tables; None if its SMILES does not fit its coordinates."""
-    from rdkit import Chem
-
+    Chem = require("rdkit.Chem", "qm9")
     elements = row["Elements"].strip("[]").replace("'", "").split(",")
     numbers = row["XYZ_Ang"].replace("[", "").replace("]", "").split(",")
     positions = np.array(numbers, dtype=np.float64).reshape(-1, 3)
@@ -117,11 +117,9 @@ def _targets(row: Mapping[str, str], elements: list[str]) -> NDArray[np.float64]
 
 def _package_files() -> list[Path]:
     """The package's tables, found without importing it: its code needs a module that setuptools no longer has."""
-    if importlib.util.find_spec("rdkit") is None:
-        raise ModuleNotFoundError('QM9 needs RDKit, but it is not installed; run: pip install "fedcmoo[qm9]"')
     package = importlib.util.find_spec("qm9pack")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError('QM9 needs qm9pack, but it is not installed; run: pip install "fedcmoo[qm9]"')
+        raise MissingExtraError("this needs qm9pack, which is not installed: pip install 'fedcmoo[qm9]'")
     return [Path(package.submodule_search_locations[0], "data", f"qm9_part{i}.csv") for i in (1, 2, 3)]
 
 

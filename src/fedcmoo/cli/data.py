@@ -1,0 +1,106 @@
+"""`fedcmoo data`: get data sets, see which are there, look at how a problem deals them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedcmoo.cli.common import (
+    AsJson,
+    DataFolder,
+    Seed,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
+from fedcmoo.data.download import download
+from fedcmoo.data.folder import data_folder
+from fedcmoo.data.skew import draw_skew
+
+app = typer.Typer(
+    help="Get data sets, see which are there, look at how a problem deals them out.", no_args_is_help=True
+)
+
+
+@app.command()
+def get(
+    names: Annotated[list[str], typer.Argument(help="data sets, or problems for all that they need")],
+    data: DataFolder = None,
+) -> None:
+    """Download data sets from their official places; go on where an earlier download was cut off."""
+    folder = data_folder(data)
+    with errors_for_people(), _bars() as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(path: str, done: int, total: int | None) -> None:
+            if path not in tasks:
+                tasks[path] = bars.add_task(path)
+            bars.update(tasks[path], completed=done, total=total)
+
+        arrived = [path for name in names for path in download(name, folder, progress)]
+    news = f"{len(arrived)} files downloaded to" if arrived else "all is there, in"
+    out.print(f"{news} {folder}", soft_wrap=True)
+
+
+@app.command()
+def status(data: DataFolder = None, as_json: AsJson = False) -> None:
+    """Show which data sets are there, and which ready-made problems can be run with them."""
+    folder = data_folder(data)
+    missing = {name: data_set.missing(folder) for name, data_set in DATA_SETS.items()}
+    ready = {problem: not any(missing[name] for name in names) for problem, names in NEEDED_BY.items()}
+    if as_json:
+        print_json({"folder": str(folder), "missing": missing, "ready": ready})
+        return
+    out.print(f"data folder: {folder}", soft_wrap=True)
+    table = Table("data set", "state", box=None, padding=(0, 2), title="data sets", title_justify="left")
+    for name, things in missing.items():
+        table.add_row(name, "missing " + "; ".join(things) if things else "there")
+    out.print(table)
+    table = Table("problem", "state", box=None, padding=(0, 2), title="problems", title_justify="left")
+    for problem, can_run in ready.items():
+        table.add_row(problem, "ready" if can_run else f"fedcmoo data get {problem}")
+    out.print(table)
+
+
+@app.command()
+def partition(
+    problem: Annotated[str, typer.Argument(help="a ready-made problem (see: fedcmoo list)")],
+    seed: Seed = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    figure: Annotated[
+        Path | None, typer.Option("--out", "-o", help="where to draw the figure", show_default="PROBLEM-partition.png")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use."""
+    with errors_for_people():
+        options = given(seed=seed, data=data and str(data))
+        config = resolve(problem, None, small=small, sets=sets or [], options=options)
+        skew = config.problem.skew(config.seed, None if config.data is None else Path(config.data))
+        path = figure or Path(f"{problem}-partition.png")
+        if skew.counts:
+            draw_skew(skew).savefig(path, dpi=150)
+            err.print(f"drawn in {path}", soft_wrap=True)
+        if as_json:
+            counts = {name: values.tolist() for name, values in skew.counts.items()}
+            parts = skew.partition
+            print_json({"sizes": skew.sizes.tolist(), "reused": parts.reused, "unused": parts.unused, "counts": counts})
+        else:
+            for line in skew.lines():
+                out.print(line, soft_wrap=True)
+
+
+def _bars() -> Progress:
+    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=err)
