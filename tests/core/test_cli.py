@@ -1,0 +1,130 @@
+"""The command line, run as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedcmoo.history import read_history
+
+TINY = ["--set", "problem.train_pairs=400", "--set", "problem.test_pairs=50", "--set", "problem.validation_pairs=50"]
+TINY += ["--set", "problem.clients=10", "--engine", "local"]
+
+
+def fedcmoo(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedcmoo", *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    cwd = tmp_path_factory.mktemp("cli")
+    return cwd, fedcmoo("run", *TINY, "--rounds", "4", "--local-steps", "2", "--out", "first", cwd=cwd)
+
+
+def test_run_leaves_everything_in_its_folder(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    cwd, done = finished
+    assert done.returncode == 0, done.stderr
+    names = {p.name for p in (cwd / "first").iterdir()}
+    assert {"config.toml", "history.jsonl", "curves.png", "model.safetensors", "result.json"} <= names
+    assert (cwd / "first" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "FSMGDA" in done.stdout
+    assert "accuracy" in done.stdout
+
+
+def test_piped_output_has_no_control_codes(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = finished
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\r" not in done.stdout + done.stderr
+    assert "round 4/4" in done.stderr
+
+
+def test_the_saved_configuration_runs_again_to_the_same(finished: tuple[Path, object]) -> None:
+    cwd, _ = finished
+    again = fedcmoo("run", "--config", "first/config.toml", "--out", "second", "--json", cwd=cwd)
+    assert again.returncode == 0, again.stderr
+    a, b = (read_history(cwd / name / "history.jsonl") for name in ("first", "second"))
+    assert [r.without_time() for r in a] == [r.without_time() for r in b]
+    assert json.loads(again.stdout)["rounds"] == 4
+
+
+def test_ctrl_c_saves_and_resume_goes_on(finished: tuple[Path, object], tmp_path: Path) -> None:
+    cwd, _ = finished
+    command = [sys.executable, "-m", "fedcmoo", "run", *TINY, "--rounds", "4000", "--local-steps", "2", "--out", "run"]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    history = tmp_path / "run" / "history.jsonl"
+    while child.poll() is None and (not history.exists() or history.read_bytes().count(b"\n") < 2):
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGINT)
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "fedcmoo resume run" in stderr
+    done = len(read_history(history))
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 4000", f"rounds = {done + 2}"))
+    resumed = fedcmoo("resume", "run", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    records = read_history(history)
+    assert len(records) == done + 2
+    first = read_history(cwd / "first" / "history.jsonl")
+    assert [r.weights for r in records[:2]] == [r.weights for r in first[:2]]
+
+
+def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path) -> None:
+    args = ["compare", *TINY, "--methods", "fedcmoo,fedavg", "--seeds", "0,1", "--rounds", "2", "--out", "c"]
+    first = fedcmoo(*args, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "±" in first.stdout
+    assert (tmp_path / "c" / "comparison.png").exists()
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("c/*/model.safetensors")}
+    assert len(before) == 4
+    again = fedcmoo(*args, "--json", cwd=tmp_path)
+    results = json.loads(again.stdout)
+    assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("fedcmoo", "fedavg") for s in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "two-digit"], "did you mean 'two-digits'"),
+        (["run", "--method", "fedcmo"], "did you mean 'fedcmoo'"),
+        (["run", "--client-lr", "-1"], "client_lr must be positive and finite, but got -1.0"),
+        (["run", "--set", "method.client_rl=1"], "did you mean 'client_lr'"),
+        (["run", "--set", "nonsense"], "--set takes KEY=VALUE"),
+        (["run", "--clients-per-round", "1000"], "from 1 to the number of clients (100), but got 1000"),
+        (["run", "--config", "missing.toml"], "missing.toml does not exist"),
+        (["resume", "nowhere"], "does not exist"),
+        (["compare", "--seeds", "a,b"], "--seeds must be whole numbers"),
+    ],
+)
+def test_mistakes_cost_one_line(args: list[str], message: str, tmp_path: Path) -> None:
+    done = fedcmoo(*args, cwd=tmp_path)
+    assert done.returncode != 0
+    assert message in re.sub(r"\s+", " ", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("**/history.jsonl"))
+
+
+def test_a_folder_with_a_run_is_not_overwritten(finished: tuple[Path, object]) -> None:
+    cwd, _ = finished
+    done = fedcmoo("run", *TINY, "--rounds", "1", "--out", "first", cwd=cwd)
+    assert done.returncode == 2
+    assert "already holds a run" in done.stderr
+
+
+def test_list_and_help_name_everything(tmp_path: Path) -> None:
+    listing = fedcmoo("list", cwd=tmp_path).stdout
+    for name in ("two-digits", "fedcmoo", "fsmgda", "fedavg", "mgda", "exact", "find-weights", "adam", "local"):
+        assert name in listing
+    help_text = fedcmoo("run", "--help", cwd=tmp_path).stdout
+    for option in ("--method", "--rounds", "--seed", "--config", "--client-lr", "--json"):
+        assert option in help_text

@@ -1,0 +1,124 @@
+"""Mistakes are found before work starts, and say the rule, the value and the fix."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedcmoo import FedAvg, FedCMOO, Metric, Objective, Problem, fit
+from fedcmoo.callbacks import EarlyStop
+from fedcmoo.client import DivergedError
+from fedcmoo.engines import Local
+from fedcmoo.history import read_history
+from tests.core.problems import Point, SquaredDistance, classification, quadratics
+
+
+@pytest.mark.parametrize("value", [-0.1, 0.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["client_lr", "server_lr"])
+def test_learning_rates(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite, but got {value}"):
+        FedCMOO(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "value"), [("local_steps", 0), ("batch_size", 0), ("local_steps", 1.5)])
+def test_counts(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, but got {value}"):
+        FedCMOO(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [0, 7])
+def test_clients_per_round(n: int) -> None:
+    with pytest.raises(ValueError, match=rf"from 1 to the number of clients \(6\), but got {n}"):
+        fit(quadratics(clients=6), FedAvg(), clients_per_round=n)
+
+
+def test_empty_client_data() -> None:
+    problem = quadratics(clients=2)
+    problem.clients = [(torch.zeros(0, 1), torch.zeros(0, 2, 3))] * 2
+    with pytest.raises(ValueError, match="the data of client 0 must have at least one sample"):
+        fit(problem, FedAvg())
+
+
+def test_duplicate_names() -> None:
+    objective = Objective("a", SquaredDistance(0))
+    with pytest.raises(ValueError, match="names must be distinct, but 'a' occurs more than once"):
+        Problem(Point(2), [objective, objective], clients=[(torch.zeros(1, 1), torch.zeros(1, 1, 2))])
+
+
+def test_no_objective_no_client_no_parameter() -> None:
+    data = [(torch.zeros(1, 1), torch.zeros(1, 1, 2))]
+    with pytest.raises(ValueError, match="at least one objective"):
+        Problem(Point(2), [], data)
+    with pytest.raises(ValueError, match="at least one client"):
+        Problem(Point(2), [Objective("a", SquaredDistance(0))], [])
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        Problem(nn.ReLU(), [Objective("a", SquaredDistance(0))], data)
+
+
+def test_a_loss_that_is_not_a_scalar() -> None:
+    problem = quadratics()
+    problem.objectives = [Objective("rows", lambda x, t: x.sum(dim=1))]
+    with pytest.raises(ValueError, match=r"loss of objective 'rows' must be a scalar tensor, but got \(2,\)"):
+        fit(problem, FedAvg())
+
+
+def test_a_metric_that_is_none_and_one_that_is_missing() -> None:
+    with pytest.raises(TypeError, match=r"fedcmoo\.Metric"):
+        Objective("a", SquaredDistance(0), metrics=["accuracy"])  # type: ignore[list-item]
+    problem = quadratics()
+    problem.objectives = [Objective("a", SquaredDistance(0), [Metric("rows", lambda x, t: x.sum(dim=1))])]
+    with pytest.raises(ValueError, match="metric 'rows' of objective 'a' must be a scalar"):
+        fit(problem, FedAvg())
+    with pytest.raises(ValueError, match="EarlyStop needs 'accuracy' of 'f0'"):
+        fit(quadratics(), FedAvg(), 1, callbacks=[EarlyStop("accuracy", split="test")])
+
+
+def test_shared_parameters_that_do_not_exist() -> None:
+    data = [(torch.zeros(1, 1), torch.zeros(1, 1, 2))]
+    with pytest.raises(ValueError, match="'encoder', but the model has no trainable parameter"):
+        Problem(Point(2), [Objective("a", SquaredDistance(0))], data, shared=["encoder"])
+
+
+def test_fixed_weights() -> None:
+    with pytest.raises(ValueError, match="non-negative numbers with a positive sum"):
+        FedAvg(weights=[1, -1])
+    with pytest.raises(ValueError, match=r"one per objective \(2\), but got 3"):
+        fit(quadratics(M=2), FedAvg(weights=[1, 1, 1]), 1)
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(OSError, match="must be writable"):
+        fit(quadratics(), FedAvg(), 1, folder=tmp_path / "run")
+
+
+class Explodes:
+    """A loss that becomes NaN once x has gone far enough."""
+
+    def __call__(self, x: Tensor, targets: Tensor) -> Tensor:
+        return (1 - x.square().sum(dim=1)).sqrt().mean()
+
+
+@pytest.mark.parametrize("method", [FedAvg(client_lr=0.2, local_steps=3), FedCMOO(client_lr=0.2, local_steps=3)])
+def test_a_nan_ends_the_run_and_names_round_objective_and_client(tmp_path: Path, method: FedAvg) -> None:
+    problem = quadratics(M=2)
+    problem.objectives = [Objective("far", SquaredDistance(0, 1.0)), Objective("root", Explodes())]
+    with torch.no_grad():
+        problem.model.x.fill_(0.1)  # type: ignore[operator,union-attr]
+    with pytest.raises(DivergedError, match=r"objective 'root' became NaN or infinite in round \d+ at client \d"):
+        fit(problem, method, 200, folder=tmp_path, evaluate_every=1, checkpoint_every=1, engine=Local())
+    records = read_history(tmp_path / "history.jsonl")
+    assert records
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    assert all(math.isfinite(s["loss"]) for r in records for s in (r.test or {}).values() if r is not records[-1])
+
+
+def test_outputs_and_targets_must_match_the_objectives() -> None:
+    problem = classification()
+    problem.objectives = [*problem.objectives, Objective("third", nn.functional.cross_entropy)]
+    with pytest.raises(ValueError, match=r"one entry per objective \(3\), but got 2"):
+        fit(problem, FedAvg(), 1)

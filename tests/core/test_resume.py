@@ -1,0 +1,127 @@
+"""A run that is killed and resumed has the history and the model of one that never stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcmoo import Callback, FedCMOO, fit
+from fedcmoo.engines import Local
+from fedcmoo.history import Record, read_history
+from tests.core.problems import classification
+
+METHOD = FedCMOO(local_steps=2, batch_size=16)
+ROUNDS = 12
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from fedcmoo import Callback, FedCMOO, fit
+from fedcmoo.engines import Local
+from tests.core.problems import classification
+
+class Slow(Callback):
+    def after_round(self, record):
+        time.sleep(0.02)
+
+fit(classification(), FedCMOO(local_steps=2, batch_size=16), rounds=12, clients_per_round=4, evaluate_every=3,
+    folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()], resume=True)
+"""
+
+
+def run(folder: Path, resume: bool = False, callbacks: tuple[Callback, ...] = ()) -> list[Record]:
+    result = fit(
+        classification(),
+        METHOD,
+        ROUNDS,
+        clients_per_round=4,
+        evaluate_every=3,
+        folder=folder,
+        checkpoint_every=2,
+        resume=resume,
+        callbacks=callbacks,
+        engine=Local(),
+    )
+    return [record.without_time() for record in result.history]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(folder)
+    return folder
+
+
+def same(folder: Path, other: Path) -> None:
+    a, b = (read_history(f / "history.jsonl") for f in (folder, other))
+    assert len(a) == ROUNDS
+    assert [r.without_time() for r in a] == [r.without_time() for r in b]
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def test_resume_after_sigkill_at_any_moment(undisturbed: Path, tmp_path: Path) -> None:
+    """Killed again and again, each time when the history has grown by some lines, until it gets through."""
+    folder = tmp_path / "run"
+    kills = 0
+    for grow in (1, 3, 2, 100):
+        before = _lines(folder)
+        child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], cwd=Path(__file__).parents[2])
+        while child.poll() is None and _lines(folder) < before + grow:
+            time.sleep(0.005)
+        if child.poll() is None:
+            os.kill(child.pid, signal.SIGKILL)
+            kills += 1
+        child.wait()
+    assert kills >= 2
+    same(folder, undisturbed)
+
+
+def _lines(folder: Path) -> int:
+    path = folder / "history.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_ctrl_c_saves_the_last_round_done(undisturbed: Path, tmp_path: Path) -> None:
+    class CtrlC(Callback):
+        def after_round(self, record: Record) -> None:
+            if record.round == 7:  # between two checkpoints
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, callbacks=(CtrlC(),))
+    assert len(read_history(tmp_path / "history.jsonl")) == 7
+    assert run(tmp_path, resume=True) == [r.without_time() for r in read_history(undisturbed / "history.jsonl")]
+    same(tmp_path, undisturbed)
+
+
+def test_a_line_cut_short_is_left_out(undisturbed: Path, tmp_path: Path) -> None:
+    whole = (undisturbed / "history.jsonl").read_text()
+    (tmp_path / "history.jsonl").write_text(whole[:-25])
+    assert len(read_history(tmp_path / "history.jsonl")) == ROUNDS - 1
+
+
+def test_a_checkpoint_of_another_run_is_refused(undisturbed: Path) -> None:
+    with pytest.raises(ValueError, match="seed 0, but this run has 1"):
+        fit(classification(), METHOD, ROUNDS, seed=1, folder=undisturbed, resume=True)
+    other = classification()
+    other.model.extra = torch.nn.Linear(8, 3)
+    with pytest.raises(ValueError, match="another model"):
+        fit(other, METHOD, ROUNDS, folder=undisturbed, resume=True)
+
+
+def test_a_finished_run_resumes_to_itself(undisturbed: Path) -> None:
+    before = (undisturbed / "history.jsonl").read_bytes()
+    run(undisturbed, resume=True)
+    assert (undisturbed / "history.jsonl").read_bytes() == before
+
+
+def test_resume_without_folder_is_refused() -> None:
+    with pytest.raises(ValueError, match="folder"):
+        fit(classification(), METHOD, 1, resume=True)

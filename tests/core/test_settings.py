@@ -1,0 +1,73 @@
+"""Settings and configurations: TOML to objects and back, and errors that help."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedcmoo.config import RunConfig, preset, read_toml
+from fedcmoo.experiments import PROBLEMS
+from fedcmoo.methods import METHODS
+from fedcmoo.settings import SettingsError, merge, write_toml
+
+
+@pytest.mark.parametrize("problem", sorted(PROBLEMS))
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_preset_survives_toml(problem: str, method: str) -> None:
+    for small in (False, True):
+        config = RunConfig.from_table(preset(problem, method, small))
+        text = write_toml(config.to_table())
+        assert RunConfig.from_table(tomllib.loads(text)) == config
+        assert tomllib.loads(text)["method"]["name"] == method
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"round": 3}, "unknown setting 'round'; did you mean 'rounds'"),
+        (
+            {"method": {"name": "fedcmoo", "client_rl": 1}},
+            "unknown setting 'method.client_rl'; did you mean 'client_lr'",
+        ),
+        ({"method": "fedcmo"}, "method 'fedcmo' is not known; did you mean 'fedcmoo'"),
+        ({"method": {"name": "fedcmoo", "gram": "exacd"}}, "method.gram 'exacd' is not known; did you mean 'exact'"),
+        ({"rounds": "many"}, "rounds must be a whole number, but got 'many'"),
+        ({"rounds": True}, "rounds must be a whole number, but got True"),
+        ({"method": {"name": "fedavg", "weights": 3}}, "method.weights must be a list"),
+        ({"method": {"name": "fedcmoo", "client_lr": -1}}, "client_lr must be positive"),
+        (
+            {"problem": {"name": "two-digits", "partition": "odd"}},
+            "problem.partition must be one of 'dirichlet', 'iid'",
+        ),
+        ({"method": 7}, "method must be a name or a table with a name"),
+    ],
+)
+def test_mistakes_say_where_and_what(table: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message.replace(".", r"\.").replace("[", r"\[")):
+        RunConfig.from_table(table)
+
+
+def test_none_is_written_and_read() -> None:
+    config = RunConfig.from_table({"method": {"name": "fedcmoo", "batch_size": "none"}})
+    assert config.method.batch_size is None
+    assert RunConfig.from_table(tomllib.loads(write_toml(config.to_table()))) == config
+
+
+def test_merge_keeps_settings_of_the_same_object_only() -> None:
+    base = {"method": {"name": "fedcmoo", "client_lr": 0.1}, "rounds": 3}
+    assert merge(base, {"method": {"server_lr": 2}}) == {
+        "method": {"name": "fedcmoo", "client_lr": 0.1, "server_lr": 2},
+        "rounds": 3,
+    }
+    assert merge(base, {"method": "fsmgda"})["method"] == {"name": "fsmgda"}
+    assert merge({"gram": "exact"}, {"gram": {"x": 1}}) == {"gram": {"name": "exact", "x": 1}}
+
+
+def test_files_that_are_missing_or_broken(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="does not exist"):
+        read_toml(tmp_path / "no.toml")
+    (tmp_path / "bad.toml").write_text("rounds = = 3")
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        read_toml(tmp_path / "bad.toml")
