@@ -13,7 +13,7 @@ SMALLEST = 1e-12
 """A share û_k below this counts as this, so that its logarithm is finite: a loss may reach zero."""
 
 
-def check_preference(preference: Sequence[float], M: int | None = None) -> Vector:
+def check_preference(preference: Sequence[float] | Vector, M: int | None = None) -> Vector:
     """The preference r [M] with mean 1, or an error that says what a preference is.
 
     Only ratios matter in r_1 F_1 = … = r_M F_M, so 2:1 and 20:10 are the same preference.
