@@ -6,16 +6,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.config import RunConfig, read_toml
 from fedcmoo.history import Record, read_history
-from fedcmoo.report.curves import plot_curves
 from fedcmoo.result import Result, size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Comparison:
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:
         """Mean over objectives of every metric, a line for each method, a band over seeds."""
+        from fedcmoo.report.curves import plot_curves  # matplotlib takes a second to import
+
         runs: dict[str, list[Sequence[Record]]] = {k: [r.history for r in rs] for k, rs in self.results.items()}
         first = next(iter(self.results.values()))[0]
         figure = plot_curves(runs, x=x, title=first.problem.name)

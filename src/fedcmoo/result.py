@@ -121,7 +121,7 @@ class Result:
             path: where to save the picture; None not to.
             x: "round", or "upload" for uploaded megabytes.
         """
-        from fedcmoo.report.curves import plot_curves
+        from fedcmoo.report.curves import plot_curves  # matplotlib takes a second to import
 
         figure = plot_curves({type(self.method).__name__: [self.history]}, x=x, title=self.problem.name)
         if path is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcmoo.cli import app
 from fedcmoo.history import read_history
 
 TINY = ["--set", "problem.train_pairs=400", "--set", "problem.test_pairs=50", "--set", "problem.validation_pairs=50"]
@@ -20,6 +21,7 @@ TINY += ["--set", "problem.clients=10", "--engine", "local"]
 
 
 def fedcmoo(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, its output piped."""
     return subprocess.run(
         [sys.executable, "-m", "fedcmoo", *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
     )
@@ -106,11 +108,16 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path)
         (["compare", "--seeds", "a,b"], "--seeds must be whole numbers"),
     ],
 )
-def test_mistakes_cost_one_line(args: list[str], message: str, tmp_path: Path) -> None:
-    done = fedcmoo(*args, cwd=tmp_path)
-    assert done.returncode != 0
-    assert message in re.sub(r"\s+", " ", done.stderr)
-    assert "Traceback" not in done.stderr
+def test_mistakes_cost_one_line(
+    args: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        app(args)
+    assert end.value.code in (1, 2)
+    stderr = capfd.readouterr().err
+    assert message in re.sub(r"\s+", " ", stderr)
+    assert "Traceback" not in stderr
     assert not list(tmp_path.glob("**/history.jsonl"))
 
 
@@ -121,10 +128,15 @@ def test_a_folder_with_a_run_is_not_overwritten(finished: tuple[Path, object]) -
     assert "already holds a run" in done.stderr
 
 
-def test_list_and_help_name_everything(tmp_path: Path) -> None:
-    listing = fedcmoo("list", cwd=tmp_path).stdout
+def test_list_and_help_name_everything(capfd: pytest.CaptureFixture[str]) -> None:
+    def printed(*args: str) -> str:
+        with pytest.raises(SystemExit):
+            app(args)
+        return capfd.readouterr().out
+
+    listing = printed("list")
     for name in ("two-digits", "fedcmoo", "fsmgda", "fedavg", "mgda", "exact", "find-weights", "adam", "local"):
         assert name in listing
-    help_text = fedcmoo("run", "--help", cwd=tmp_path).stdout
+    help_text = printed("run", "--help")
     for option in ("--method", "--rounds", "--seed", "--config", "--client-lr", "--json"):
         assert option in help_text

@@ -1,0 +1,36 @@
+# Two commands for a fresh machine with Python 3.11, git and make:
+#   make run     installs fedcmoo and trains FedCMOO on the embedded two-digit problem
+#   make test    installs fedcmoo with everything optional and passes the tests
+PYTHON ?= python3
+VENV ?= .venv
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: run test deployment lint types clean
+
+run: $(VENV)/.installed
+	$(VENV)/bin/fedcmoo run
+
+test: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal -m "not deployment"
+
+deployment: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest -m deployment
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+types: $(VENV)/.installed-dev
+	$(VENV)/bin/mypy
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
