@@ -13,6 +13,7 @@ from fedcmoo.client import DivergedError
 from fedcmoo.engines import ENGINES
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
+from fedcmoo.gram import Exact
 
 ray = pytest.importorskip("ray")
 
@@ -45,7 +46,7 @@ def problem(second_loss: Callable[..., torch.Tensor] | None = None) -> Problem:
 
 
 def test_same_bits_as_the_local_engine() -> None:
-    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4)
+    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4, gram=Exact())
     here, there = (
         fit(problem(), method, rounds=3, clients_per_round=5, evaluate_every=2, seed=3, engine=engine)
         for engine in (Local(), Ray(workers=2))
@@ -58,7 +59,7 @@ def test_same_bits_as_the_local_engine() -> None:
 
 def test_a_clients_error_is_that_of_the_run() -> None:
     with pytest.raises(DivergedError, match="objective 'b'"):
-        fit(problem(nothing_but_nan), FedCMOO(), rounds=1, engine=Ray(workers=1))
+        fit(problem(nothing_but_nan), FedCMOO(gram=Exact()), rounds=1, engine=Ray(workers=1))
 
 
 def test_is_known_by_name() -> None:

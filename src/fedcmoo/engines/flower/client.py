@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -21,6 +21,9 @@ from fedcmoo.problem import Problem
 
 log = logging.getLogger(__name__)
 
+Mod = Callable[[Letter, Context, Callable[[Letter, Context], Letter]], Letter]
+"""Flower's hook around a message: (message, context, what comes next) -> reply."""
+
 MakeProblem = Callable[[Context], Problem]
 """The problem of a run, from Flower's context: `run_config` is the same everywhere, `node_config` is a node's own."""
 
@@ -28,7 +31,7 @@ MakeMethod = Callable[[Context], Method]
 """The method of a run, from Flower's context; it must be the same on all nodes and the server."""
 
 
-def client_app(problem: MakeProblem, method: MakeMethod) -> ClientApp:
+def client_app(problem: MakeProblem, method: MakeMethod, mods: Sequence[Mod] = ()) -> ClientApp:
     """A Flower client app that takes part in any method.
 
     The node's config has `partition-id` and `num-partitions`: it answers for clients partition-id,
@@ -37,8 +40,13 @@ def client_app(problem: MakeProblem, method: MakeMethod) -> ClientApp:
     the phases of a round).
 
         app = client_app(problem, method)
+
+    Args:
+        problem: makes the problem of a run.
+        method: makes its method.
+        mods: Flower's hooks around each message.
     """
-    app = ClientApp()
+    app = ClientApp(mods=list(mods))
     sites: dict[int, Site] = {}
 
     def site(context: Context) -> Site:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fedcmoo.engines.flower import warm
 from fedcmoo.settings import write_toml
 
 HOST = "127.0.0.1"
@@ -38,7 +39,7 @@ class Deployment:
         folder: for Flower's files, logs and spools.
         nodes: how many SuperNodes are started at once; more can follow with `start_node`.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
-        warm: start client apps from a process that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
+        warm: fork every process from one that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
     """
 
     folder: Path
@@ -66,7 +67,9 @@ class Deployment:
         """The environment of every process: offline, quiet, one thread, all files in the deployment's folder."""
         return {
             **os.environ,
-            "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join(
+                [str(self.folder / "bin"), sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
+            ),
             "TMPDIR": str(self.folder / "tmp"),
             "FLWR_HOME": str(self.folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -79,9 +82,8 @@ class Deployment:
 
     def start_node(self, partition: int, partitions: int | None = None, key: Path | None = None) -> None:
         """Start a SuperNode that holds the clients of this partition."""
-        supernode = [sys.executable, "-m", "fedcmoo.engines.flower.warm"] if self.warm else ["flower-supernode"]
         config = f"partition-id={partition} num-partitions={partitions or self.nodes}"
-        command = [*supernode, "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
+        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
         command += ["--node-config", config]
         if self.keys is None:
             command += ["--insecure"]
@@ -126,8 +128,10 @@ class Deployment:
             self._started.clear()
 
     def _start(self) -> None:
-        for name in ("tmp", "flwr", "logs"):
+        for name in ("bin", "tmp", "flwr", "logs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        if self.warm:
+            self._await_warm(self._launch("warm", [sys.executable, "-m", warm.__name__, str(self.folder / "bin")]))
         self.port = free_port()
         connection: dict[str, object] = {"address": f"{HOST}:{self.port}"}
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
@@ -151,10 +155,16 @@ class Deployment:
     def _launch(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "logs" / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
         self._started.append(process)
         return process
+
+    def _await_warm(self, process: subprocess.Popen[bytes]) -> None:
+        while not (self.folder / "bin" / warm.ALL[-1]).exists():
+            if process.poll() is not None:
+                raise DeploymentError(f"the process that others fork from did not start:\n{self.log('warm')}")
+            time.sleep(0.05)
 
     def _await_port(self, superlink: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + 60

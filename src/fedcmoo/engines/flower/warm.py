@@ -1,15 +1,16 @@
-"""A SuperNode whose client apps start at once.
+"""Flower's commands, started at once.
 
 A SuperNode starts `flwr-clientapp`, a new Python process, for every message; most of a small round is then spent on
-importing torch and Flower again. Here one process imports them once and waits; a `flwr-clientapp` in front of Flower's
-own in PATH asks it to fork, and the fork runs Flower's command as it is. Each message still has a process of its own.
+importing torch and Flower again. Here one process imports them once and waits. A stand-in for the command, in front of
+Flower's own in PATH, asks it to fork, and the fork runs the command as it is: each message still has a process of its
+own. (Nothing of Flower is changed; where it does not start commands by their names, it is as slow as ever.)
 
-    python -m fedcmoo.engines.flower.warm [--preload MODULE ...] [options of flower-supernode]
+    python -m fedcmoo.engines.flower.warm FOLDER      # put FOLDER in front of PATH
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -20,27 +21,64 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, Never
 
-COMMAND = "flwr-clientapp"
+CLIENT_APP = ("flwr-clientapp",)
+ALL = ("flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec", "flower-superlink", "flower-supernode")
 
-SHIM = """\
+PRELOAD = ("fedcmoo.engines.flower", "fedcmoo.config", "sklearn.datasets")
+"""What apps of ready-made problems import."""
+
+STAND_IN = """\
 #!{python} -IS
 import json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
 line.connect({address!r})
-line.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode())
+line.sendall(json.dumps([sys.argv, os.getcwd(), os.getpgrp(), dict(os.environ)]).encode())
 line.shutdown(socket.SHUT_WR)
-line.recv(1)  # the fork holds the other end: this returns when it is done
+sys.exit(int(line.recv(16) or b"1"))  # the fork holds the other end
 """
 
 
-PRELOAD = ("fedcmoo.engines.flower", "fedcmoo.config", "sklearn.datasets")
-"""What client apps of ready-made problems import."""
+class Warm:
+    """Stand-ins for some of Flower's commands in a folder, and the process that forks for them.
+
+    Args:
+        folder: where the stand-ins are.
+        commands: which.
+        preload: modules to import, beside Flower, torch and this library.
+    """
+
+    def __init__(self, folder: Path, commands: Sequence[str] = ALL, preload: Sequence[str] = ()) -> None:
+        self.listener = socket.socket(socket.AF_UNIX)
+        address = str(folder / "socket")
+        self.listener.bind(address)
+        self.listener.listen()
+        for module in (*PRELOAD, *preload):
+            importlib.import_module(module)
+        self._functions = {name: _function(name) for name in commands}
+        for name in commands:
+            path = folder / name
+            path.write_text(STAND_IN.format(python=sys.executable, address=address))
+            path.chmod(0o700)
+
+    def serve(self, until_exit_of: int | None = None) -> int:
+        """Fork for every stand-in that calls, until a process ends (for ever if None); returns its exit code."""
+        while True:
+            ready, _, _ = select.select([self.listener], [], [], 0.1)
+            if ready:
+                line, _ = self.listener.accept()
+                if os.fork() == 0:
+                    self.listener.close()
+                    _become(line, self._functions)
+                line.close()
+            with contextlib.suppress(ChildProcessError):
+                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    if ended[0] == until_exit_of:
+                        return os.waitstatus_to_exitcode(ended[1])
 
 
 def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
@@ -51,76 +89,46 @@ def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
         preload: modules that the apps import, beside Flower, torch and this library.
     """
     with tempfile.TemporaryDirectory(prefix="fedcmoo-node-") as folder:
-        address = str(Path(folder) / "socket")
-        shim = Path(folder) / COMMAND
-        shim.write_text(SHIM.format(python=sys.executable, address=address))
-        shim.chmod(0o700)
+        warm = Warm(Path(folder), CLIENT_APP, preload)
         env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])}
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(address)
-            listener.listen()
-            node = subprocess.Popen(["flower-supernode", *arguments], env=env)
-
-            def end(signum: int, frame: FrameType | None) -> None:
-                node.send_signal(signum)
-
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(signum, end)
-            return _serve(listener, node.pid, _load(preload))
+        node = subprocess.Popen(["flower-supernode", *arguments], env=env)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda number, frame: node.send_signal(number))
+        return warm.serve(until_exit_of=node.pid)
 
 
-def _load(preload: Sequence[str]) -> Callable[[], Any]:
-    """Import what client apps need; returns the function behind Flower's command."""
-    for module in (*PRELOAD, *preload):
-        importlib.import_module(module)
-    (command,) = entry_points(group="console_scripts", name=COMMAND)
-    function: Callable[[], Any] = command.load()
+def _function(command: str) -> Callable[[], Any]:
+    """The function behind one of Flower's commands."""
+    (point,) = entry_points(group="console_scripts", name=command)
+    function: Callable[[], Any] = point.load()
     return function
 
 
-def _serve(listener: socket.socket, node: int, function: Callable[[], Any]) -> int:
-    """Fork for every connection, until the SuperNode ends."""
-    while True:
-        ready, _, _ = select.select([listener], [], [], 0.2)
-        if ready:
-            line, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                _become(line, function)
-            line.close()
-        try:
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == node:
-                    return os.waitstatus_to_exitcode(ended[1])
-        except ChildProcessError:
-            return 1
-
-
-def _become(line: socket.socket, function: Callable[[], Any]) -> None:
+def _become(line: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> Never:
     """In the fork: do what the command would do, and exit as it would."""
     code = 1
     try:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_DFL)
         with line.makefile("rb") as reader:
-            sys.argv, folder, env = json.loads(reader.read())
+            sys.argv, folder, group, env = json.loads(reader.read())
+        with contextlib.suppress(PermissionError):  # in another session; otherwise one signal reaches both
+            os.setpgid(0, group)
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(env)
-        function()
-        code = 0
+        code = functions[Path(sys.argv[0]).name]() or 0
     except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
+        with contextlib.suppress(OSError):
+            line.sendall(str(code).encode())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--preload", action="append", default=[])
-    known, others = parser.parse_known_args()
-    sys.exit(run_node(others, known.preload))
+    Warm(Path(sys.argv[1])).serve()

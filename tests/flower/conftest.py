@@ -1,0 +1,21 @@
+"""A federation on loopback that the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from fedcmoo.engines.flower.deploy import Deployment
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A SuperLink and three SuperNodes."""
+    pytest.importorskip("flwr")
+    from fedcmoo.engines.flower.deploy import Deployment
+
+    with Deployment(tmp_path_factory.mktemp("federation"), nodes=3) as deployment:
+        yield deployment

@@ -1,0 +1,245 @@
+"""Runs on a real federation: SuperLink, SuperNodes and apps in processes of their own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+pytest.importorskip("flwr")
+
+from fedcmoo import fit
+from fedcmoo.config import RunConfig
+from fedcmoo.engines import Local, Session
+from fedcmoo.engines.flower.demo import run_app
+from fedcmoo.engines.flower.deploy import Deployment
+from fedcmoo.engines.flower.keys import write_keys
+from fedcmoo.engines.flower.template import write_app
+from fedcmoo.evaluation import Scores
+from fedcmoo.history import Record, read_history
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Server, Sums, Task
+from fedcmoo.settings import Table, merge
+
+pytestmark = pytest.mark.deployment
+
+SMALL: Table = {
+    "rounds": 2,
+    "clients_per_round": 6,
+    "evaluate_every": 2,
+    "checkpoint_every": 1,
+    "problem": {
+        "name": "two-digits",
+        "clients": 6,
+        "train_pairs": 120,
+        "validation_pairs": 20,
+        "test_pairs": 20,
+    },
+    "method": {"name": "fedcmoo", "gram": "exact", "local_steps": 2, "batch_size": 8},
+}
+
+
+def config(**changes: object) -> RunConfig:
+    return RunConfig.from_table(merge(SMALL, changes))
+
+
+def run(federation: Deployment, folder: Path, app: Path, **settings: object) -> list[Record]:
+    """Run an app to its end; returns its history."""
+    out = folder / "out"
+    run_app(federation, app, {"folder": str(out), **settings}, out, print, timeout=240)
+    return read_history(out / "history.jsonl")
+
+
+def wait_for_rounds(folder: Path, rounds: int) -> None:
+    until = time.monotonic() + 240
+    while len(read_history(folder / "out" / "history.jsonl")) < rounds:
+        assert time.monotonic() < until, "the run does not get on"
+        time.sleep(0.1)
+
+
+def without_time(records: list[Record]) -> list[Record]:
+    return [record.without_time() for record in records]
+
+
+def model_of(folder: Path) -> Mapping[str, torch.Tensor]:
+    return safetensors.torch.load_file(folder / "out" / "model.safetensors")
+
+
+def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterrupted_one(
+    federation: Deployment, tmp_path: Path
+) -> None:
+    """With the two-way Gram matrix, which takes three exchanges a round; equal to the local engine bit for bit."""
+    chosen = config(rounds=3, method={"gram": "two-way"})
+    app = tmp_path / "app"
+    write_app(app, chosen)
+    server_app = app / "federation" / "server_app.py"
+    server_app.write_text(
+        server_app.read_text()
+        + f"\nimport os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+    )
+    first = federation.run(app, {"folder": str(tmp_path / "out")})
+    wait_for_rounds(tmp_path, 1)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    os.killpg(first.pid, signal.SIGKILL)  # the command that followed its log
+
+    history = run(federation, tmp_path, app, resume=True)
+
+    local = replace(chosen, engine=Local()).run()
+    assert without_time(history) == without_time(list(local.history))
+    assert {"jacobian", "correction"} < set(history[0].up) or len(history[0].up) == 3
+    assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in local.model.state_dict().items())
+
+
+TAMPER = '''
+import torch
+from flwr.app import ArrayRecord, ConfigRecord
+
+from fedcmoo.engines.flower.wire import from_array, to_array
+from fedcmoo.messages import Message
+
+
+def tamper(letter, context, call_next):
+    """Node 1, which holds clients 1 and 4, sends nonsense in the first two rounds."""
+    reply = call_next(letter, context)
+    if context.node_config["partition-id"] != 1 or "request" not in letter.content:
+        return reply
+    request, arrays = letter.content["request"], reply.content["arrays"]
+
+    def change(i, f):
+        message = from_array(arrays[f"client-{i}"], 10**9)
+        arrays[f"client-{i}"] = to_array(Message(**{name: f(a) for name, a in message.items()}))
+
+    where = (request["round"], request["phase"])
+    if where == (0, "jacobian"):
+        change(1, lambda a: a[:, 1:])
+    elif where == (0, "train"):
+        change(4, lambda a: a * float("nan"))
+    elif where == (1, "jacobian"):
+        change(4, lambda a: torch.zeros(10**7))
+    elif where == (1, "train"):
+        reply.content["answer"] = ConfigRecord({"token": "0/0/train/0", "needs-model": False})
+    return reply
+
+
+app = client_app(problem, method, mods=[tamper])
+'''
+
+DROPPED = {(0, "jacobian"): 1, (0, "train"): 4, (1, "jacobian"): 4, (1, "train"): 1}
+
+
+class Dropping(Session):
+    """The local engine without the replies in DROPPED: what the run on Flower must be equal to."""
+
+    def __init__(self, inner: Session) -> None:
+        self.inner = inner
+
+    def ask(self, ask: Ask, server: Server) -> Sums:
+        missing = DROPPED.get((server.round, ask.phase))
+        sums = self.inner.ask(replace(ask, clients=tuple(i for i in server.cohort if i != missing)), server)
+        if missing is not None:
+            sums.failures[missing] = "dropped"
+        return sums
+
+    def evaluate(self, server: Server, split: str) -> Scores:
+        return self.inner.evaluate(server, split)
+
+
+class DroppingEngine:
+    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> Session:
+        return Dropping(Local().start(problem, tasks, seed))
+
+
+def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation: Deployment, tmp_path: Path) -> None:
+    """They count as failures of their clients, and the model is that of a run in which they never came."""
+    chosen = config(rounds=3, evaluate_every=3)
+    app = tmp_path / "app"
+    write_app(app, chosen)
+    client_app = app / "federation" / "client_app.py"
+    client_app.write_text(client_app.read_text() + TAMPER)
+
+    history = run(federation, tmp_path, app)
+
+    reference = fit(
+        chosen.problem.build(0), chosen.method, 3, clients_per_round=6, evaluate_every=3, engine=DroppingEngine()
+    )
+    words = [{"1": "shape", "4": "finite"}, {"4": "at most", "1": "token"}, {}]
+    for record, expected in zip(history, words, strict=True):
+        assert set(record.failures) == set(expected)
+        assert all(word in record.failures[i] for i, word in expected.items())
+    mine, yours = ([replace(r, failures={}) for r in without_time(list(h))] for h in (history, reference.history))
+    assert mine == yours
+    assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in reference.model.state_dict().items())
+
+
+def test_a_node_is_killed_in_the_middle_of_a_round(federation: Deployment, tmp_path: Path) -> None:
+    """The run goes on without its clients and ends with the right number of rounds. (The last test on this node.)"""
+    app = tmp_path / "app"
+    write_app(app, config())
+    process = federation.run(app, {"folder": str(tmp_path / "out"), "deadline": 20.0})
+    wait_for_rounds(tmp_path, 1)
+    os.killpg(federation.node[2].pid, signal.SIGKILL)
+
+    process.wait(240)
+
+    history = read_history(tmp_path / "out" / "history.jsonl")
+    assert [record.round for record in history] == [1, 2]
+    assert not history[0].failures
+    assert {"2", "5"} <= set(history[1].failures)
+    assert all("no answer" in history[1].failures[i] for i in ("2", "5"))
+    assert all(torch.isfinite(value).all() for value in model_of(tmp_path).values())
+
+
+def test_a_node_with_an_unregistered_key_is_refused(tmp_path: Path) -> None:
+    """With TLS; a registered node trains at the same time."""
+    write_keys(tmp_path / "keys", nodes=1, hosts=["127.0.0.1"])
+    write_keys(tmp_path / "others", nodes=1, hosts=["127.0.0.1"])
+    app = tmp_path / "app"
+    write_app(app, config(rounds=1, method={"name": "fedavg", "local_steps": 1, "batch_size": 8}))
+    with Deployment(tmp_path / "tls", nodes=1, keys=tmp_path / "keys") as federation:
+        federation.start_node(1, key=tmp_path / "others" / "node-0")
+        (record,) = run(federation, tmp_path, app)
+        assert not record.failures
+        assert "SuperNode ID" in federation.log("node-0")
+        federation.node[1].wait(60)
+        assert "SuperNode ID" not in federation.log("node-1")
+
+
+def processes_of(folder: Path) -> list[int]:
+    """All processes whose Flower home is in a folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            environment = (process / "environ").read_bytes()
+        except (OSError, ValueError):
+            continue
+        if f"FLWR_HOME={folder}".encode() in environment:
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_ctrl_c_ends_every_process_of_the_demo(tmp_path: Path) -> None:
+    code = "import sys; from fedcmoo.cli.flower import app; sys.argv[0] = 'fedcmoo'; app()"
+    demo = subprocess.Popen(
+        [sys.executable, "-c", code, "demo", "--nodes", "2"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 120
+    while len(processes_of(tmp_path)) < 6 and demo.poll() is None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert len(processes_of(tmp_path)) >= 6  # it is up, or nearly so
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(30) != 0
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
