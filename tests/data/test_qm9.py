@@ -65,6 +65,21 @@ def test_hydrogen_cyanide() -> None:
     assert molecule.nodes[1].tolist() == [0, 0, 1, 0, 0, 7, 0, 1, 0, 0, 0]
 
 
+def test_hydrogens_may_stand_anywhere() -> None:
+    # As in QM9's zwitterions: the ammonium's hydrogens come before those of the carbon.
+    row = METHANE | {
+        "SMILES": "C[NH3+]",
+        "Elements": "['C','N','H','H','H','H','H','H']",
+        "XYZ_Ang": "[[0,0,0],[1.5,0,0],[1.8,1,0],[1.8,-0.5,0.8],[1.8,-0.5,-0.8],[-0.4,1,0],[-0.4,-0.5,0.8],[-0.4,-0.5,-0.8]]",
+    }
+    molecule = qm9.parse(row)
+    assert molecule is not None
+    assert {tuple(pair) for pair in np.argwhere(np.triu(molecule.bonds)).tolist()} == {
+        (0, 1), (1, 2), (1, 3), (1, 4), (0, 5), (0, 6), (0, 7)
+    }  # fmt: skip
+    assert molecule.nodes[:2, -1].tolist() == [3, 3]
+
+
 @pytest.mark.parametrize(
     "change",
     [{"SMILES": "N"}, {"SMILES": "CC"}, {"XYZ_Ang": METHANE["XYZ_Ang"].replace("0.63,0.63,0.63", "1.63,0.63,0.63")}],

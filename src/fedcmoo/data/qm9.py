@@ -1,8 +1,7 @@
 """QM9 from the Python package `qm9pack`: 130,831 small molecules with eleven properties each.
 
-The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. A
-molecule whose SMILES does not fit its coordinates (about one in 250) is left out. All is read once and kept as
-arrays.
+The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. Molecules whose
+SMILES does not fit their coordinates (eight of them) are left out. All is read once and kept as arrays.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from fedcmoo.data.cache import Arrays, cached
 from fedcmoo.optional import MissingExtraError, require
 
 ELEMENTS = ("H", "C", "N", "O", "F")
+HYDROGEN = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
+"""The features of a hydrogen atom."""
 RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
 """Covalent radii in Angstrom: a bond longer than 1.3 times the sum of its atoms' radii cannot be one."""
 FREE_ATOMS = {
@@ -76,33 +77,47 @@ def load_qm9(folder: Path) -> Arrays:
 
 
 def parse(row: Mapping[str, str]) -> Molecule | None:
-    """One row of the package's tables; None if its SMILES does not fit its coordinates."""
+    """One row of the package's tables; None if its SMILES does not fit its coordinates.
+
+    Heavy atoms stand in the same order in both. Hydrogens, which SMILES leaves out, belong to the nearest heavy
+    atom, and each heavy atom must get as many as its SMILES says.
+    """
     Chem = require("rdkit.Chem", "qm9")
-    elements = row["Elements"].strip("[]").replace("'", "").split(",")
+    elements = np.array(row["Elements"].strip("[]").replace("'", "").split(","))
     numbers = row["XYZ_Ang"].replace("[", "").replace("]", "").split(",")
     positions = np.array(numbers, dtype=np.float64).reshape(-1, 3)
-    molecule = Chem.AddHs(Chem.MolFromSmiles(row["SMILES"]))
-    if [atom.GetSymbol() for atom in molecule.GetAtoms()] != elements:
+    heavy, light = np.flatnonzero(elements != "H"), np.flatnonzero(elements == "H")
+    atoms = list(Chem.MolFromSmiles(row["SMILES"]).GetAtoms())
+    if [atom.GetSymbol() for atom in atoms] != elements[heavy].tolist():
         return None
-    bonds = np.zeros((len(elements), len(elements)), dtype=np.uint8)
+    lengths = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    owner = heavy[lengths[light][:, heavy].argmin(axis=1)]
+    hydrogens = np.bincount(owner, minlength=len(elements))[heavy]
+    if hydrogens.tolist() != [atom.GetTotalNumHs() for atom in atoms]:
+        return None
+    bonds = np.zeros(lengths.shape, dtype=np.uint8)
+    bonds[light, owner] = bonds[owner, light] = 1
     kinds = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3, Chem.BondType.AROMATIC: 4}
-    for bond in molecule.GetBonds():
-        i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        if np.linalg.norm(positions[i] - positions[j]) > 1.3 * (RADII[elements[i]] + RADII[elements[j]]):
-            return None
+    for bond in (bond for atom in atoms for bond in atom.GetBonds()):
+        i, j = heavy[bond.GetBeginAtomIdx()], heavy[bond.GetEndAtomIdx()]
         bonds[i, j] = bonds[j, i] = kinds[bond.GetBondType()]
-    nodes = np.array([_atom_features(atom, Chem.HybridizationType) for atom in molecule.GetAtoms()], dtype=np.uint8)
-    return Molecule(nodes, positions.astype(np.float32), bonds, _targets(row, elements))
+    radii = np.array([RADII[element] for element in elements])
+    if (lengths > 1.3 * (radii[:, None] + radii))[bonds > 0].any():
+        return None
+    nodes = np.zeros((len(elements), 11), dtype=np.uint8)
+    nodes[light] = HYDROGEN
+    nodes[heavy] = [_heavy_features(atom, Chem.HybridizationType) for atom in atoms]
+    return Molecule(nodes, positions.astype(np.float32), bonds, _targets(row, elements.tolist()))
 
 
-def _atom_features(atom: Any, hybridization: Any) -> list[int]:
+def _heavy_features(atom: Any, hybridization: Any) -> list[int]:
     kind = atom.GetHybridization()
     return [
         *(int(atom.GetSymbol() == element) for element in ELEMENTS),
         atom.GetAtomicNum(),
         int(atom.GetIsAromatic()),
         *(int(kind == known) for known in (hybridization.SP, hybridization.SP2, hybridization.SP3)),
-        atom.GetTotalNumHs(includeNeighbors=True),
+        atom.GetTotalNumHs(),
     ]
 
 
