@@ -1,8 +1,34 @@
 """Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients, and what it costs."""
 
-from fedcmoo.gram.base import Estimate, Gram
+from fedcmoo.gram.base import Estimate, Gram, gram_matrix
 from fedcmoo.gram.exact import Exact
+from fedcmoo.gram.one_way import OneWay
+from fedcmoo.gram.sketch import Sketch
+from fedcmoo.gram.sum_of_grams import SumOfGrams
+from fedcmoo.gram.two_way import TwoWay
+from fedcmoo.gram.two_way_as_run import TwoWayAsRun
+from fedcmoo.gram.unbiased import Unbiased
 
-GRAMS: dict[str, type[Gram]] = {"exact": Exact}
+GRAMS: dict[str, type[Gram]] = {
+    "sketch": Sketch,
+    "one-way": OneWay,
+    "two-way": TwoWay,
+    "two-way-as-run": TwoWayAsRun,
+    "sum-of-grams": SumOfGrams,
+    "unbiased": Unbiased,
+    "exact": Exact,
+}
 
-__all__ = ["GRAMS", "Estimate", "Exact", "Gram"]
+__all__ = [
+    "GRAMS",
+    "Estimate",
+    "Exact",
+    "Gram",
+    "OneWay",
+    "Sketch",
+    "SumOfGrams",
+    "TwoWay",
+    "TwoWayAsRun",
+    "Unbiased",
+    "gram_matrix",
+]

@@ -9,10 +9,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram.base import Estimate
+from fedcmoo.gram.base import Estimate, gram_matrix, shared_jacobian
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.rounds import Ask, Server, Sizes, Task
-from fedcmoo.types import Matrix
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,7 @@ class Exact:
     """G = (1/n Σ h_i)^T (1/n Σ h_i) without compression: the reference, at an upload of M·d numbers a client."""
 
     sums_only: ClassVar[bool] = True
+    asks_cohort: ClassVar[bool] = True
 
     def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
         return {"jacobian": UploadJacobian(batch_size)}
@@ -36,14 +36,8 @@ class UploadJacobian(Task):
     batch_size: int | None
 
     def answer(self, client: Client, message: Message) -> Message:
-        return Message(h=client.jacobian(self.batch_size)[:, : client.model.d_shared])
+        return Message(h=shared_jacobian(client, self.batch_size))
 
     def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
         check(reply, {"h": Field((sizes.M, sizes.d_shared), sizes.dtype)}, sender)
         return reply
-
-
-def gram_matrix(h: Tensor) -> Matrix:
-    """G = h h^T in float64 [M, M], of gradients as rows [M, d]."""
-    G: Matrix = (h.double() @ h.double().T).cpu().numpy()
-    return G

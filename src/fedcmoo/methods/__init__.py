@@ -4,15 +4,17 @@ from fedcmoo.methods.base import Method
 from fedcmoo.methods.fedavg import FedAvg
 from fedcmoo.methods.fedcmoo import FedCMOO
 from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
+from fedcmoo.methods.fedcmoo_t import FedCMOOT
 from fedcmoo.methods.fsmgda import FSMGDA
 from fedcmoo.methods.mgda import MGDA
 
 METHODS: dict[str, type[Method]] = {
     "fedcmoo": FedCMOO,
     "fedcmoo-pref": FedCMOOPref,
+    "fedcmoo-t": FedCMOOT,
     "fsmgda": FSMGDA,
     "fedavg": FedAvg,
     "mgda": MGDA,
 }
 
-__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "Method"]
+__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedCMOOT", "Method"]

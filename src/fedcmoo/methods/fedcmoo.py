@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedcmoo.gram import GRAMS, Exact, Gram
-from fedcmoo.methods.base import Method, weights_message
+from fedcmoo.gram import GRAMS, Gram, Sketch
+from fedcmoo.methods.base import Method, at_least_one, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Task
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, reweigh
 
@@ -26,15 +26,27 @@ class FedCMOO(Method):
 
     title: ClassVar[str] = "two phases: weights from a Gram matrix, then local steps on the weighted loss"
 
-    gram: Gram = field(default=Exact(), metadata={"registry": GRAMS})
+    gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
     weights: Rule = field(default=FindWeights(), metadata={"registry": WEIGHTS})
+    gram_every: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(gram_every=self.gram_every)
 
     def tasks(self) -> Mapping[str, Task]:
-        return {**self.gram.tasks(self.batch_size), "train": self.training(reuse_jacobian=True)}
+        return {
+            **self.gram.tasks(self.batch_size),
+            "train": self.training(reuse_jacobian=self.gram.asks_cohort),
+            "train-alone": self.training(reuse_jacobian=False),
+        }
 
     def round(self, server: Server) -> Round:
         # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
-        G = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
-        reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
-        sums = yield Ask("train", weights_message(server.w))  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
+        train = "train-alone"
+        if server.round % self.gram_every == 0:
+            G = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
+            reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
+            train = "train"
+        sums = yield Ask(train, weights_message(server.w))  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 14: x <- x - η_s mean_i (x - x_i)

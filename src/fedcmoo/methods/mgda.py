@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram.exact import gram_matrix
+from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, buffer_fields, non_empty
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Task

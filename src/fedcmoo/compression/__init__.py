@@ -1,0 +1,30 @@
+"""Compressors: matrix -> payload -> matrix within a budget, and the sketch that keeps inner products."""
+
+from fedcmoo.compression.base import NUMBER, Compressor, Shape
+from fedcmoo.compression.count_sketch import CountSketch
+from fedcmoo.compression.identity import Identity
+from fedcmoo.compression.quantizer import Quantizer
+from fedcmoo.compression.random_mask import RandomMask
+from fedcmoo.compression.randomized_svd import RandomizedSVD
+from fedcmoo.compression.top_k import TopK
+
+COMPRESSORS: dict[str, type[Compressor]] = {
+    "randomized-svd": RandomizedSVD,
+    "top-k": TopK,
+    "random-mask": RandomMask,
+    "quantizer": Quantizer,
+    "identity": Identity,
+}
+
+__all__ = [
+    "COMPRESSORS",
+    "NUMBER",
+    "Compressor",
+    "CountSketch",
+    "Identity",
+    "Quantizer",
+    "RandomMask",
+    "RandomizedSVD",
+    "Shape",
+    "TopK",
+]

@@ -1,0 +1,109 @@
+"""What a compressor is: matrix -> payload -> matrix, within a budget of bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcmoo.messages import Field, Message
+
+Shape = tuple[int, int]
+"""(M, d): one gradient a row."""
+
+NUMBER = 4
+"""Bytes of one number of a budget: budgets are counted in numbers of the model's usual size."""
+
+
+class Compressor(ABC):
+    """Makes a Jacobian small enough to send.
+
+    A payload's arrays depend on nothing but shape and budget, so the receiver knows the exact size to expect.
+    `unbiased` says that the decoded matrix is the encoded one on average.
+    """
+
+    unbiased: ClassVar[bool]
+
+    @abstractmethod
+    def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
+        """The matrix h [M, d] as arrays of at most `budget` bytes. h is only read.
+
+        Args:
+            h: floating point; a view will do, no copy of its size is made.
+            budget: in bytes.
+            random: where the compressor draws from, if it draws.
+        """
+
+    @abstractmethod
+    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+        """Check what `encode` made of a matrix of this shape, and return its approximation, float32 [M, d].
+
+        Raises:
+            BadMessageError: naming the sender and the field, if the payload is not one that `encode` can make.
+        """
+
+
+@dataclass(frozen=True)
+class FloatCompressor(Compressor):
+    """A compressor that sends some of its numbers as floats.
+
+    Args:
+        values: "float32", or "float16" for twice as many values of less precision in the same budget. These are
+            sent relative to the largest of them, so that gradients of any size fit.
+    """
+
+    values: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.values not in ("float32", "float16"):
+            raise ValueError(f"values must be 'float32' or 'float16', but got {self.values!r}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the values as they are sent."""
+        return torch.float32 if self.values == "float32" else torch.float16
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that come with the values."""
+        return 0 if self.values == "float32" else NUMBER
+
+    def pack(self, name: str, values: Tensor) -> dict[str, Tensor]:
+        """The arrays that stand for `values`."""
+        if self.values == "float32":
+            return {name: values.float()}
+        scale = values.abs().amax().float()
+        scale = torch.where(scale > 0, scale, 1.0)
+        return {name: (values / scale).half(), "scale": scale.reshape(1)}
+
+    def fields(self, name: str, shape: tuple[int, ...]) -> dict[str, Field]:
+        """What `pack` makes of values of this shape."""
+        scale = {} if self.values == "float32" else {"scale": Field((1,))}
+        return {name: Field(shape, self.dtype), **scale}
+
+    def unpack(self, name: str, payload: Mapping[str, Tensor]) -> Tensor:
+        """The values that `pack` was given, as float32."""
+        values = payload[name].float()
+        return values * payload["scale"] if "scale" in payload else values
+
+
+def shared_words(seed: int, n: int) -> NDArray[np.uint64]:
+    """n random 64-bit words that everyone who knows the seed can make: a stream of integers, the same on every
+    platform, device and number of threads.
+
+    >>> shared_words(7, 2).tolist()
+    [11528811774399308807, 12895440171889567604]
+    """
+    return np.random.PCG64(seed).random_raw(n)  # type: ignore[return-value, no-any-return, unused-ignore]
+
+
+def budget_error(what: str, needed: int, budget: int, d: int) -> ValueError:
+    """The error of a budget in which nothing fits, in the words of the setting that it comes from."""
+    share = needed / (NUMBER * d)
+    return ValueError(f"budget must be at least {share:.2g} for {what}, but got {budget / (NUMBER * d):.2g}")

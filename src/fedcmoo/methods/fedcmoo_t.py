@@ -1,0 +1,33 @@
+"""FedCMOO-T: the version of FedCMOO that the convergence theorem is about (appendix F.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fedcmoo.gram import GRAMS, Gram, Unbiased
+from fedcmoo.methods.fedcmoo import FedCMOO
+from fedcmoo.weights import WEIGHTS, FindWeights, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCMOOT(FedCMOO):
+    """FedCMOO with an unbiased Gram matrix from two cohorts of its own, and one step w <- P(w - β G w) a round.
+
+    The theorem takes β = 1 / (M sqrt(T)) for T rounds, and G as it is; the default is that of two objectives and a
+    hundred rounds.
+
+    Args:
+        gram: ApproxGramJacobian-T.
+        weights: FindWeights with K = 1; set its beta.
+
+    References:
+        Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
+    """
+
+    title: ClassVar[str] = "FedCMOO as the theorem has it: an unbiased Gram matrix, one weight step a round"
+
+    gram: Gram = field(default=Unbiased(), metadata={"registry": GRAMS})
+    weights: Rule = field(
+        default=FindWeights(beta=0.05, iterations=1, scale_free=False), metadata={"registry": WEIGHTS}
+    )
