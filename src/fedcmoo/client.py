@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from fedcmoo.data.base import Data
-from fedcmoo.evaluation import evaluate, to_device
+from fedcmoo.evaluation import evaluate
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
-from fedcmoo.parameters import FlatModel
+from fedcmoo.parameters import FlatModel, move
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import generator, seeded
 
@@ -223,8 +223,7 @@ class Client:
         inputs, targets = self.data.batch(index)
         if self.problem.transform is not None:
             inputs = self.problem.transform(inputs, augmentation)
-        outputs = self.model.module(to_device(inputs, self.model.device))
-        return self.problem.losses(outputs, to_device(targets, self.model.device), which)
+        return self.problem.losses(self.model(inputs), move(targets, self.model.device), which)
 
     def _check_finite(self, which: Sequence[int], losses: Tensor, values: Tensor) -> None:
         """One look at the end of a phase, so that steps need not wait for it."""

@@ -6,13 +6,11 @@ matters.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fedcmoo.data.base import Data
-from fedcmoo.parameters import FlatModel
+from fedcmoo.parameters import FlatModel, move
 from fedcmoo.problem import Problem
 
 BATCH = 1000
@@ -31,8 +29,7 @@ def evaluate(problem: Problem, model: FlatModel, data: Data, start: int, stop: i
     for first in range(start, stop, BATCH):
         index = torch.arange(first, min(first + BATCH, stop))
         inputs, targets = data.batch(index)
-        outputs = model.module(to_device(inputs, model.device))
-        targets = to_device(targets, model.device)
+        outputs, targets = model(inputs), move(targets, model.device)
         values = problem.losses(outputs, targets)
         for k, objective in enumerate(problem.objectives):
             for metric in objective.metrics:
@@ -53,16 +50,3 @@ def scores(problem: Problem, totals: Tensor, count: int) -> Scores:
     for (objective, metric), total in zip(columns(problem), totals.tolist(), strict=True):
         result[objective][metric] = total / count
     return result
-
-
-def to_device(value: Any, device: torch.device) -> Any:
-    """A batch on the model's device; images channels-last, as the model's kernels are."""
-    if isinstance(value, Tensor):
-        if value.ndim == 4:
-            return value.to(device, memory_format=torch.channels_last)
-        return value.to(device)
-    if isinstance(value, dict):
-        return {name: to_device(v, device) for name, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        return tuple(to_device(v, device) for v in value)
-    return value.to(device) if hasattr(value, "to") else value

@@ -8,9 +8,30 @@ or summed by one operation on one vector, and no client needs a copy of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+
+Precision = Literal["float32", "bfloat16"]
+"""What the model's outputs are computed in: as they are, or in automatic mixed precision. Parameters, losses and sums
+are not affected."""
+
+
+def check_precision(precision: str, device: str) -> None:
+    """Raise unless it is a precision that the device's hardware has."""
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be 'float32' or 'bfloat16', but got {precision!r}")
+    if precision == "bfloat16":
+        has_it = (
+            torch.cuda.is_bf16_supported()
+            if device.startswith("cuda")
+            else torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        )
+        if not has_it:
+            raise ValueError(
+                f"precision 'bfloat16' needs hardware for it, which {device!r} here has not; use 'float32'"
+            )
 
 
 class FlatModel:
@@ -19,6 +40,7 @@ class FlatModel:
     Args:
         module: the model; it is changed in place (its parameters become views).
         is_shared: tells by a parameter's name whether all objectives share it.
+        precision: "bfloat16" to compute the module's outputs in automatic mixed precision.
 
     Attributes:
         x: the parameters, [d].
@@ -27,8 +49,14 @@ class FlatModel:
         d_shared: how many of them are shared; they are the first.
     """
 
-    def __init__(self, module: nn.Module, is_shared: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        is_shared: Callable[[str], bool] = lambda name: True,
+        precision: Precision = "float32",
+    ) -> None:
         self.module = module
+        self.precision = precision
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         # A stable sort: shared parameters first, otherwise in the module's own order.
         named.sort(key=lambda item: not is_shared(item[0]))
@@ -55,6 +83,15 @@ class FlatModel:
         """Where the parameters live."""
         return self.x.device
 
+    def __call__(self, inputs: Any) -> Any:
+        """The module's outputs for a batch, which may lie on any device."""
+        inputs = move(inputs, self.device)
+        if self.precision == "float32":
+            return self.module(inputs)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            outputs = self.module(inputs)
+        return move(outputs, self.device, self.x.dtype)
+
     def rows(self, n: int) -> Tensor:
         """A scratch matrix [n, d] that is made once and handed out again at every call."""
         if self._rows is None or len(self._rows) != n:
@@ -80,6 +117,20 @@ class FlatModel:
             start = at[b.is_floating_point()]
             b.copy_(source[start : start + b.numel()].view_as(b))
             at[b.is_floating_point()] += b.numel()
+
+
+def move(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """The tensors of a batch on a device, floats in a dtype; images channels-last, as the model's kernels are."""
+    if isinstance(value, Tensor):
+        dtype = dtype if value.is_floating_point() else None
+        if value.ndim == 4:
+            return value.to(device, dtype, memory_format=torch.channels_last)
+        return value.to(device, dtype)
+    if isinstance(value, dict):
+        return {name: move(v, device, dtype) for name, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple(move(v, device, dtype) for v in value)
+    return value.to(device) if hasattr(value, "to") else value
 
 
 def _view(flat: Tensor, like: Tensor) -> Tensor:

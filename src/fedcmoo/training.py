@@ -63,6 +63,7 @@ def fit(
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     problem.check()
+    chosen = choose_engine(engine, problem, method, rounds, n)
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
     with ExitStack() as stack:
@@ -76,7 +77,7 @@ def fit(
             run_folder.begin(history)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
-        session = stack.enter_context(choose_engine(engine, problem).start(problem, method.tasks(), seed))
+        session = stack.enter_context(chosen.start(problem, method.tasks(), seed))
         loop = _Loop(problem, method, session, server, run_folder, callbacks, history)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         model.load(server.x, server.buffers, server.counters)

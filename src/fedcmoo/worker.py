@@ -4,6 +4,8 @@ else."""
 from __future__ import annotations
 
 import copy
+import ctypes
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +13,7 @@ from typing import Protocol
 from fedcmoo.client import Client, FirstStep, State
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.messages import Message
-from fedcmoo.parameters import FlatModel
+from fedcmoo.parameters import FlatModel, Precision
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes, Sums, Task
 
@@ -27,13 +29,22 @@ class Worker:
         tasks: what to do in each phase, from the method.
         seed: of the whole run.
         device: where the model computes.
+        precision: what the model computes in.
     """
 
-    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        tasks: Mapping[str, Task],
+        seed: int,
+        device: str = "cpu",
+        precision: Precision = "float32",
+    ) -> None:
+        keep_freed_memory()
         self.problem = problem
         self.tasks = tasks
         self.seed = seed
-        self.model = FlatModel(copy.deepcopy(problem.model).to(device), problem.is_shared)
+        self.model = FlatModel(copy.deepcopy(problem.model).to(device), problem.is_shared, precision)
         self.sizes = sizes_of(problem, self.model)
         self._kept: dict[int, FirstStep] = {}
         self._kept_round = -1
@@ -111,3 +122,18 @@ def sizes_of(problem: Problem, model: FlatModel) -> Sizes:
 def state_of(model: FlatModel) -> State:
     """A copy of the model's present state."""
     return State(model.x.detach().clone(), model.buffers().clone(), model.counters().clone())
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep what is freed, up to a gigabyte, for the next allocation.
+
+    By default it gives large blocks back to the system, which has to provide them anew, page by page, at every step:
+    for the activations of a small convolutional network that is a fifth of the time.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    if mallopt is not None:
+        m_trim_threshold, m_mmap_threshold = -1, -3
+        mallopt(m_trim_threshold, 2**30)
+        mallopt(m_mmap_threshold, 2**29) or mallopt(m_mmap_threshold, 2**25)  # older versions allow no more than this

@@ -1,16 +1,11 @@
 """Engines: where clients run. Methods, clients, compressors and weights never know which one it is."""
 
 from fedcmoo.engines.base import Engine, Session
+from fedcmoo.engines.choice import choose_engine
 from fedcmoo.engines.local import Local
+from fedcmoo.engines.pool import Pool
 from fedcmoo.engines.ray import Ray
-from fedcmoo.problem import Problem
 
+ENGINES: dict[str, type[Engine]] = {"local": Local, "pool": Pool, "ray": Ray}
 
-def choose_engine(engine: Engine | None, problem: Problem) -> Engine:
-    """The engine asked for, or the best one for this machine and problem."""
-    return Local() if engine is None else engine
-
-
-ENGINES: dict[str, type[Engine]] = {"local": Local, "ray": Ray}
-
-__all__ = ["ENGINES", "Engine", "Local", "Ray", "Session", "choose_engine"]
+__all__ = ["ENGINES", "Engine", "Local", "Pool", "Ray", "Session", "choose_engine"]

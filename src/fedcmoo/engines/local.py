@@ -9,6 +9,7 @@ import torch
 
 from fedcmoo.client import State
 from fedcmoo.engines.base import BlockSession
+from fedcmoo.parameters import Precision, check_precision
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sums, Task
 from fedcmoo.worker import Job, Worker
@@ -22,14 +23,17 @@ class Local:
         threads: of torch's operators. One by default, as in every worker of every engine, so that all of them give
             the same bits.
         device: where the model computes.
+        precision: "bfloat16" for automatic mixed precision, where the hardware has it.
     """
 
     threads: int = 1
     device: str = "cpu"
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, but got {self.threads}")
+        check_precision(self.precision, self.device)
 
     def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> LocalSession:
         return LocalSession(problem, tasks, seed, self)
@@ -40,13 +44,13 @@ class LocalSession(BlockSession):
 
     def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Local) -> None:
         super().__init__(problem)
-        self._worker = Worker(problem, tasks, seed, settings.device)
+        self.worker = Worker(problem, tasks, seed, settings.device, settings.precision)
         self._threads_before = torch.get_num_threads()
         torch.set_num_threads(settings.threads)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:
-            yield job.run(self._worker, state)
+            yield job.run(self.worker, state)
 
     def close(self) -> None:
         torch.set_num_threads(self._threads_before)

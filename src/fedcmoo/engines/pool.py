@@ -1,0 +1,248 @@
+"""Worker processes on one machine: one a core, each with one model, all with the same data in shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import spawn
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fedcmoo.client import State
+from fedcmoo.engines.base import BlockSession
+from fedcmoo.engines.process import IDLE, WorkerProcess
+from fedcmoo.engines.schedule import Schedule, Times
+from fedcmoo.engines.serve import Contract, model_bytes, state_in
+from fedcmoo.engines.wire import NOT_PICKLABLE, Parcel, SharedMemory
+from fedcmoo.parameters import FlatModel, Precision, check_precision
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sums, Task
+from fedcmoo.worker import AskClients, Job, sizes_of
+
+OnFailure = Literal["retry", "skip"]
+
+HOW_TO_SEND = (
+    "define losses, metrics, model and data classes in an importable module, without lambdas, or use engine=Local()"
+)
+
+
+class WorkerError(RuntimeError):
+    """Workers could not be started, or were lost again and again."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Worker processes on this machine. Their number changes nothing but the time.
+
+    Workers stay when a run ends, and serve the next run of the same Python process.
+
+    What a worker needs is sent to it by pickle: losses and metrics must be functions or objects of an importable
+    module, not lambdas. If some are defined in the main script, workers import that script, so the call to `fit`
+    must stand under `if __name__ == "__main__":`.
+
+    Args:
+        workers: how many; by default one for each core that this process may use.
+        threads: of torch's operators in each worker. With one, the default, results are those of `Local()`.
+        on_failure: what to do when a worker is lost (killed, or out of memory): "retry" runs its clients again in
+            another, "skip" goes on with the round without them.
+        retries: how often the same clients are run again before that is an error.
+        precision: "bfloat16" for automatic mixed precision, where the processor has it.
+    """
+
+    workers: int | None = None
+    threads: int = 1
+    on_failure: OnFailure = "retry"
+    retries: int = 2
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, but got {self.workers}")
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, but got {self.threads}")
+        if self.on_failure not in get_args(OnFailure):
+            raise ValueError(f"on_failure must be 'retry' or 'skip', but got {self.on_failure!r}")
+        if self.retries < 0:
+            raise ValueError(f"retries must not be negative, but got {self.retries}")
+        check_precision(self.precision, "cpu")
+
+    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> PoolSession:
+        return PoolSession(problem, tasks, seed, self)
+
+
+class PoolSession(BlockSession):
+    """The workers of one run, and what each of them is doing."""
+
+    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Pool) -> None:
+        super().__init__(problem)
+        if os.name != "posix":
+            raise WorkerError("a pool of workers needs Linux or macOS; use engine=Local() here")
+        self._settings = settings
+        self._count = settings.workers or usable_cores()
+        self._times = Times()
+        parcel = pack(problem, tasks)
+        sizes = sizes_of(problem, FlatModel(copy.deepcopy(problem.model)))
+        published = SharedMemory(model_bytes(sizes))
+        self._published = state_in(published.map(), sizes)
+        self._memories: tuple[SharedMemory, ...] = (parcel.memory, published)
+        self._contract = Contract(
+            parcel.memory.size, parcel.contents, _preparation(parcel), seed, settings.threads, settings.precision
+        )
+        self._workers: list[WorkerProcess] = []
+        self._ready: set[WorkerProcess] = set()
+        self._doing: dict[WorkerProcess, int] = {}
+        self._bad_starts = 0
+        self._hire()
+
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process ids."""
+        return [worker.pid for worker in self._workers]
+
+    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
+        self._hire()
+        for name in ("x", "buffers", "counters"):
+            getattr(self._published, name).copy_(getattr(state, name))
+        work = _Work(jobs, Schedule(jobs, self._times))
+        try:
+            for n in range(len(jobs)):
+                self._assign(work)
+                while n not in work.done:
+                    with_news = wait([worker.connection for worker in self._workers])
+                    for worker in [worker for worker in self._workers if worker.connection in with_news]:
+                        self._hear(worker, work)
+                    self._assign(work)
+                yield work.done.pop(n)
+        finally:
+            for worker in list(self._doing):  # somebody ended the run in the middle
+                self._dismiss(worker)
+
+    def close(self) -> None:
+        for worker in list(self._workers):
+            if worker in self._doing:
+                self._dismiss(worker)
+            else:
+                self._workers.remove(worker)
+                IDLE.put(worker)
+        for memory in self._memories:
+            memory.close()
+        self._memories = ()
+
+    def _hire(self) -> None:
+        """Have as many workers as there should be. They start while others work."""
+        while len(self._workers) < self._count:
+            worker = IDLE.take()
+            self._workers.append(worker)
+            with contextlib.suppress(OSError):  # of a dead worker; that is heard of in a moment
+                worker.send(self._contract)
+                worker.send_memory(*self._memories)
+
+    def _dismiss(self, worker: WorkerProcess) -> str:
+        self._workers.remove(worker)
+        self._ready.discard(worker)
+        self._doing.pop(worker, None)
+        return worker.end()
+
+    def _assign(self, work: _Work) -> None:
+        """Give every free worker a job, if there is one for it."""
+        for worker in [w for w in self._workers if w in self._ready and w not in self._doing]:
+            n = work.schedule.next(worker, [other for other in self._ready if other is not worker])
+            if n is None:
+                continue
+            self._doing[worker] = n
+            with contextlib.suppress(OSError):
+                worker.send(work.jobs[n])
+
+    def _hear(self, worker: WorkerProcess, work: _Work) -> None:
+        try:
+            reply = worker.receive()
+        except (EOFError, OSError):
+            self._lost(worker, work)
+            return
+        if reply is None:
+            return
+        if worker not in self._ready:
+            if reply.error is not None:
+                raise WorkerError(
+                    f"a worker could not load the problem ({type(reply.error).__name__}: {reply.error}); {HOW_TO_SEND}"
+                ) from reply.error
+            self._ready.add(worker)
+        elif reply.out_of_memory:
+            self._lost(worker, work, "out of memory")
+        elif reply.sums is None:
+            assert reply.error is not None
+            raise reply.error
+        else:
+            n = self._doing.pop(worker)
+            work.schedule.ended(worker)
+            self._times.note(work.jobs[n], worker, reply.seconds)
+            work.done[n] = reply.sums
+
+    def _lost(self, worker: WorkerProcess, work: _Work, why: str | None = None) -> None:
+        """Replace a worker; its job is done again, or done without, or one loss too many."""
+        n, was_ready = self._doing.get(worker), worker in self._ready
+        how = self._dismiss(worker)
+        reason = f"lost its worker process ({why or how})"
+        work.schedule.ended(worker)
+        if not was_ready:
+            self._bad_starts += 1
+            if self._bad_starts > self._settings.retries:
+                raise WorkerError(f"workers end while they start ({how}); what they print may tell why")
+        self._hire()
+        if n is None:
+            return
+        job = work.jobs[n]
+        work.losses[n] += 1
+        if self._settings.on_failure == "skip" and isinstance(job, AskClients):
+            work.done[n] = Sums()
+            work.done[n].failures = dict.fromkeys(job.clients, reason)
+        elif work.losses[n] > self._settings.retries:
+            what = f"clients {list(job.clients)}" if isinstance(job, AskClients) else "an evaluation"
+            raise WorkerError(
+                f"{what} {reason} {work.losses[n]} times in a row; fewer workers or a smaller batch_size need less "
+                "memory, and on_failure='skip' goes on without such clients"
+            )
+        else:
+            work.schedule.again(n)
+
+
+class _Work:
+    """One call of `run`: its jobs, those that are done, and how often each lost its worker."""
+
+    def __init__(self, jobs: Sequence[Job], schedule: Schedule) -> None:
+        self.jobs, self.schedule = jobs, schedule
+        self.done: dict[int, Sums] = {}
+        self.losses: Counter[int] = Counter()
+
+
+def pack(problem: Problem, tasks: Mapping[str, Task]) -> Parcel:
+    """Problem and tasks for workers, or an error that says what stands in the way."""
+    try:
+        return Parcel((problem, dict(tasks)))
+    except NOT_PICKLABLE as error:
+        raise WorkerError(f"the problem cannot be sent to workers ({error}); {HOW_TO_SEND}") from error
+
+
+def _preparation(parcel: Parcel) -> dict[str, Any]:
+    """How a worker becomes like this process; the main script is imported only if the problem has things of it."""
+    if parcel.needs_main and not hasattr(sys.modules["__main__"], "__file__"):
+        raise WorkerError(f"workers cannot import what an interactive session defines; {HOW_TO_SEND}")
+    main = ("init_main_from_name", "init_main_from_path") if parcel.needs_main else ()
+    data = spawn.get_preparation_data("worker")
+    return {name: data[name] for name in ("sys_path", "sys_argv", "dir", *main) if name in data}
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: of its affinity, and of a container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
