@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.min_norm import min_norm
@@ -140,6 +139,8 @@ def linear_program(goal: Vector, A: Matrix, b: Vector) -> Vector | None:
         A: one constraint a row, [n, M].
         b: [n].
     """
+    from scipy.optimize import linprog  # here, since importing it takes long and clients never need it
+
     size = np.abs(A).max(axis=1, initial=0)
     A, b = A[size > 0] / size[size > 0, None], b[size > 0] / size[size > 0]
     result = linprog(

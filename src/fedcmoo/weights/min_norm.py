@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.gramian import root
@@ -28,6 +27,8 @@ def min_norm(G: Matrix) -> Vector:
     >>> min_norm(np.array([[1.0, 0.0], [0.0, 3.0]])).round(6).tolist()
     [0.75, 0.25]
     """
+    from scipy.optimize import nnls  # here, since importing it takes long and clients never need it
+
     M = len(G)
     scale = np.abs(np.diag(G)).max(initial=0)
     if scale == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import rel_entr
 
 from fedcmoo.types import Vector
 
@@ -64,5 +63,7 @@ def non_uniformity(r: Vector, losses: Vector) -> float:
     >>> non_uniformity(r, losses)
     0.0
     """
+    from scipy.special import rel_entr  # here, since importing it takes long and clients never need it
+
     shares = scaled_shares(r, losses)
     return float(rel_entr(shares, 1 / len(r)).sum())
