@@ -1,7 +1,7 @@
 """QM9 from the Python package `qm9pack`: 130,831 small molecules with eleven properties each.
 
-The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. Molecules whose
-SMILES does not fit their coordinates (eight of them) are left out. All is read once and kept as arrays.
+The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. The
+eight molecules whose SMILES does not fit their coordinates are left out. All is read once and kept as arrays.
 """
 
 from __future__ import annotations
