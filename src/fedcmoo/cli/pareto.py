@@ -1,0 +1,120 @@
+"""`fedcmoo pareto`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.callbacks import Callback, ProgressBar
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.cli.common import (
+    AsJson,
+    ConfigFile,
+    DataFolder,
+    EngineName,
+    ProblemName,
+    Rounds,
+    Seed,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.config import RunConfig
+from fedcmoo.methods import FedCMOOPref
+from fedcmoo.pareto import Front, parse_ratio, sweep
+from fedcmoo.settings import SettingsError, write_toml
+
+
+def pareto(
+    problem: ProblemName = None,
+    preferences: Annotated[
+        str, typer.Option("--preferences", "-p", help="such as 1:2,1:1,2:1; or how many, evenly spread")
+    ] = "5",
+    rounds: Rounds = None,
+    seed: Seed = None,
+    single: Annotated[bool, typer.Option("--single", help="also train each objective alone: the least losses")] = False,
+    fedavg: Annotated[bool, typer.Option("--fedavg", help="also run FedAvg on the average loss")] = False,
+    pick: Annotated[
+        str | None, typer.Option(metavar="RATIO", help="train nothing: the nearest model of a finished sweep")
+    ] = None,
+    engine: EngineName = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="the sweep's folder", show_default="runs/pareto-PROBLEM")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model for each of many preferences: the front as a table and a figure, and the models.
+
+    A preference 2:1 asks for a first loss half as large as the second. The same command again goes on where it was
+    interrupted. Afterwards, --pick 2:1 tells which model is nearest to a preference.
+    """
+    with errors_for_people():
+        options = given(rounds=rounds, seed=seed, engine=engine, data=data and str(data))
+        resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options)
+        folder = folder or Path("runs") / f"pareto-{resolved.problem.name}"
+        if pick is not None:
+            _pick(folder, pick, as_json)
+            return
+        try:
+            front = _sweep(resolved, folder, preferences, single, fedavg)
+        except KeyboardInterrupt:
+            err.print("interrupted; what is done is saved. The same command goes on with it.")
+            raise typer.Exit(130) from None
+        if as_json:
+            print_json(front.summary() | {"folder": str(folder)})
+        else:
+            out.print(front.table())
+            out.print(f"in {folder}: front.png, front.json and a folder with the model of each point", soft_wrap=True)
+
+
+def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, fedavg: bool) -> Front:
+    if not isinstance(config.method, FedCMOOPref):
+        raise SettingsError(f"a sweep needs method fedcmoo-pref, but got {type(config.method).__name__}")
+    ready = config.problem.build(config.seed, None if config.data is None else Path(config.data))
+    wanted = int(preferences) if preferences.isdigit() else [parse_ratio(r, ready.M) for r in preferences.split(",")]
+
+    def progress(label: str) -> list[Callback]:
+        err.print(f"{label}:")
+        return [ProgressBar(err)]
+
+    front = sweep(
+        ready,
+        wanted,
+        config.rounds,
+        folder=folder,
+        method=config.method,
+        single=single,
+        fedavg=fedavg,
+        clients_per_round=config.clients_per_round,
+        seed=config.seed,
+        engine=config.engine,
+        evaluate_every=config.evaluate_every,
+        callbacks=progress,
+        checkpoint_every=config.checkpoint_every,
+    )
+    write_atomically(folder / "config.toml", write_toml(config.to_table()).encode())
+    return front
+
+
+def _pick(folder: Path, ratio: str, as_json: bool) -> None:
+    front = Front.load(folder)
+    point = front.pick(parse_ratio(ratio, len(front.objectives)))
+    model = point.folder / "model.safetensors"
+    if as_json:
+        print_json({"preference": list(point.preference), "scores": point.scores, "model": str(model)})
+        return
+    out.print(f"nearest to {ratio} is the point of preference {point.label}:")
+    for name, values in point.scores.items():
+        out.print(f"  {name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in values.items()))
+    out.print(f"  {model}", soft_wrap=True)

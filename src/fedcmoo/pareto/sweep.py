@@ -1,0 +1,183 @@
+"""A sweep: one run of FedCMOO-Pref for each preference, with the same data, seed and workers."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.engines import Engine
+from fedcmoo.evaluation import evaluate
+from fedcmoo.history import Record, read_history
+from fedcmoo.methods import FedAvg, FedCMOOPref
+from fedcmoo.methods.base import Method
+from fedcmoo.optional import require
+from fedcmoo.parameters import FlatModel
+from fedcmoo.pareto.front import Front, Point
+from fedcmoo.pareto.preferences import evenly_spread, ratio_text
+from fedcmoo.problem import Problem
+from fedcmoo.randomness import derive
+from fedcmoo.training import fit
+from fedcmoo.weights import check_preference
+
+SETTINGS = "sweep.json"
+
+
+def sweep(
+    problem: Problem,
+    preferences: int | Sequence[Sequence[float]] = 5,
+    rounds: int = 100,
+    *,
+    folder: str | Path,
+    method: FedCMOOPref | None = None,
+    single: bool = False,
+    fedavg: bool = False,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+    engine: Engine | None = None,
+    evaluate_every: int = 5,
+    callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
+    checkpoint_every: int = 10,
+) -> Front:
+    """Train a model for each of many preferences, and see what front they make.
+
+    The same call again goes on where it was interrupted; points that are finished are only read. Further preferences,
+    or more rounds, add to what is there. All runs have the same data and seed, and a pool's workers serve one after the
+    other.
+
+    Args:
+        problem: model, objectives and data, with test or validation data: the front is made of losses on them.
+        preferences: for example [(1, 2), (1, 1), (2, 1)]; or how many, evenly spread.
+        rounds: T, of each run.
+        folder: of the sweep; each point has a run's folder in it.
+        method: FedCMOOPref with its settings; its preference is replaced.
+        single: also train each objective alone (FedAvg with all weight on it): the minima that the figure shows.
+        fedavg: also run FedAvg on the average loss.
+        clients_per_round, seed, engine, evaluate_every, checkpoint_every: as in `fit`, of each run.
+        callbacks: makes a run's callbacks of its label.
+
+    Returns:
+        The front, which is also saved in the folder: front.json, front.png and the models.
+    """
+    require("moocore", extra="pareto")  # before hours of work, not after
+    if problem.test is None and problem.validation is None:
+        raise ValueError("a sweep needs test or validation data, whose losses make the front, but the problem has none")
+    wanted = evenly_spread(preferences, problem.M) if isinstance(preferences, int) else preferences
+    method = FedCMOOPref() if method is None else method
+    asked = [tuple(preference) for preference in wanted]
+    for preference in asked:
+        check_preference(preference, problem.M)
+    runs = _Runs(
+        problem,
+        Path(folder),
+        rounds,
+        clients_per_round,
+        seed,
+        engine,
+        evaluate_every,
+        callbacks,
+        checkpoint_every,
+    )
+    runs.claim_folder(method)
+    points = [runs.point(f"points/{_place(r)}", replace(method, preference=r), ratio_text(r), r) for r in asked]
+    names = tuple(objective.name for objective in problem.objectives)
+    alone = [
+        runs.point(f"single/{_file_name(name)}", _baseline(method, k, problem.M), f"{name} alone")
+        for k, name in enumerate(names if single else ())
+    ]
+    average = runs.point("baselines/fedavg", _baseline(method, None, problem.M), "FedAvg") if fedavg else None
+    front = Front(problem.name, names, tuple(points), _untrained(problem), tuple(alone), average)
+    front.save(Path(folder))
+    return front
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What all runs of a sweep have in common."""
+
+    problem: Problem
+    folder: Path
+    rounds: int
+    clients_per_round: int | None
+    seed: int
+    engine: Engine | None
+    evaluate_every: int
+    callbacks: Callable[[str], Sequence[Callback]]
+    checkpoint_every: int
+
+    def claim_folder(self, method: FedCMOOPref) -> None:
+        """Make the folder this sweep's, or see that it is: only more rounds than before are no difference."""
+        settings: dict[str, Any] = {
+            "problem": self.problem.name,
+            "objectives": [objective.name for objective in self.problem.objectives],
+            "clients": self.problem.N,
+            "method": repr(replace(method, preference=None)),
+            "clients_per_round": self.clients_per_round,
+            "seed": self.seed,
+            "rounds": self.rounds,
+        }
+        path = self.folder / SETTINGS
+        before = json.loads(path.read_text()) if path.exists() else settings
+        for name, value in settings.items():
+            if before.get(name) != value and not (name == "rounds" and self.rounds > before[name]):
+                raise ValueError(
+                    f"{self.folder} holds another sweep, with {name} = {before.get(name)!r}, but now it is {value!r}: "
+                    "choose another folder"
+                )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(settings, indent=2) + "\n").encode())
+
+    def point(self, place: str, method: Method, label: str, preference: tuple[float, ...] = ()) -> Point:
+        """The point of one run: read if the run is finished, else run, or gone on with."""
+        at = self.folder / place
+        model = at / "model.safetensors"  # written last: its presence says that the run is finished
+        history: Sequence[Record] = read_history(at / "history.jsonl")
+        if not model.exists() or history[-1].round < self.rounds:
+            model.unlink(missing_ok=True)
+            history = fit(
+                self.problem,
+                method,
+                self.rounds,
+                clients_per_round=self.clients_per_round,
+                seed=self.seed,
+                engine=self.engine,
+                evaluate_every=self.evaluate_every,
+                callbacks=self.callbacks(label),
+                folder=at,
+                checkpoint_every=self.checkpoint_every,
+                resume=True,
+            ).history
+        scores = next(r.test or r.validation or {} for r in reversed(history) if r.test or r.validation)
+        return Point(label, scores, preference, at)
+
+
+def _baseline(method: Method, only: int | None, M: int) -> FedAvg:
+    """FedAvg with the local training of another method, on one objective or on the average of all."""
+    common = {f.name: getattr(method, f.name) for f in fields(Method)}
+    weights = None if only is None else tuple(float(k == only) for k in range(M))
+    return FedAvg(**common, weights=weights)
+
+
+def _untrained(problem: Problem) -> tuple[float, ...]:
+    """The losses of the model before training."""
+    data = problem.validation if problem.test is None else problem.test
+    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    totals = evaluate(problem, model, data, 0, len(data))[: problem.M]
+    return tuple((totals / len(data)).tolist())
+
+
+def _place(preference: tuple[float, ...]) -> str:
+    """The name of a preference's folder."""
+    text = ratio_text(preference, "_")
+    return text if len(text) < 100 else f"{derive(0, text):x}"
+
+
+def _file_name(text: str) -> str:
+    """A name that every file system takes."""
+    return re.sub(r"[^\w.-]", "_", text)
