@@ -78,7 +78,7 @@ def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterr
     federation: Deployment, tmp_path: Path
 ) -> None:
     """With the two-way Gram matrix, which takes three exchanges a round; equal to the local engine bit for bit."""
-    chosen = config(rounds=3, method={"gram": "two-way"})
+    chosen = config(method={"gram": "two-way"})
     app = tmp_path / "app"
     write_app(app, chosen)
     server_app = app / "federation" / "server_app.py"
@@ -88,6 +88,7 @@ def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterr
     )
     first = federation.run(app, {"folder": str(tmp_path / "out")})
     wait_for_rounds(tmp_path, 1)
+    time.sleep(1)  # into the middle of round two
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     os.killpg(first.pid, signal.SIGKILL)  # the command that followed its log
 
@@ -95,7 +96,7 @@ def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterr
 
     local = replace(chosen, engine=Local()).run()
     assert without_time(history) == without_time(list(local.history))
-    assert {"jacobian", "correction"} < set(history[0].up) or len(history[0].up) == 3
+    assert set(history[0].up) == {"jacobian", "correction", "train"}
     assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in local.model.state_dict().items())
 
 
@@ -108,7 +109,7 @@ from fedcmoo.messages import Message
 
 
 def tamper(letter, context, call_next):
-    """Node 1, which holds clients 1 and 4, sends nonsense in the first two rounds."""
+    """Node 1, which holds clients 1 and 4, sends nonsense."""
     reply = call_next(letter, context)
     if context.node_config["partition-id"] != 1 or "request" not in letter.content:
         return reply
@@ -160,7 +161,7 @@ class DroppingEngine:
 
 def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation: Deployment, tmp_path: Path) -> None:
     """They count as failures of their clients, and the model is that of a run in which they never came."""
-    chosen = config(rounds=3, evaluate_every=3)
+    chosen = config()
     app = tmp_path / "app"
     write_app(app, chosen)
     client_app = app / "federation" / "client_app.py"
@@ -169,9 +170,9 @@ def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation:
     history = run(federation, tmp_path, app)
 
     reference = fit(
-        chosen.problem.build(0), chosen.method, 3, clients_per_round=6, evaluate_every=3, engine=DroppingEngine()
+        chosen.problem.build(0), chosen.method, 2, clients_per_round=6, evaluate_every=2, engine=DroppingEngine()
     )
-    words = [{"1": "shape", "4": "finite"}, {"4": "at most", "1": "token"}, {}]
+    words = [{"1": "shape", "4": "finite"}, {"4": "at most", "1": "token"}]
     for record, expected in zip(history, words, strict=True):
         assert set(record.failures) == set(expected)
         assert all(word in record.failures[i] for i, word in expected.items())

@@ -37,6 +37,7 @@ STAND_IN = """\
 import json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
 line.connect({address!r})
+socket.send_fds(line, [b"."], [0, 1, 2])
 line.sendall(json.dumps([sys.argv, os.getcwd(), os.getpgrp(), dict(os.environ)]).encode())
 line.shutdown(socket.SHUT_WR)
 sys.exit(int(line.recv(16) or b"1"))  # the fork holds the other end
@@ -110,6 +111,8 @@ def _become(line: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> 
     try:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_DFL)
+        for standard, given in enumerate(socket.recv_fds(line, 1, 3)[1]):
+            os.dup2(given, standard)
         with line.makefile("rb") as reader:
             sys.argv, folder, group, env = json.loads(reader.read())
         with contextlib.suppress(PermissionError):  # in another session; otherwise one signal reaches both
