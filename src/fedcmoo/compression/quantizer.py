@@ -79,6 +79,8 @@ def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor
     M, d = shape
     fields = {"levels": _levels_field(shape, bits), "scale": Field((M, _groups(d)))}
     check(payload, fields, sender)
+    if payload["scale"].amin() < 0:
+        raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {payload['scale'].amin().item()}")
     s = 2 ** (bits - 1) - 1
     h = torch.empty(M, d)
     for k in range(M):

@@ -77,12 +77,14 @@ def _largest(h: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Flat index (ascending) and value of the `count` entries of largest magnitude, one row in memory at a time."""
     d = h.shape[1]
     values, index = h.new_empty(0), torch.empty(0, dtype=torch.int64, device=h.device)
+    threshold = -1.0
     for k, row in enumerate(h):
-        best = row.abs().topk(min(count, d), sorted=False).indices
-        values, index = torch.cat([values, row[best]]), torch.cat([index, best + k * d])
+        better = (row.abs() > threshold).nonzero()[:, 0]
+        values, index = torch.cat([values, row[better]]), torch.cat([index, better + k * d])
         if len(values) > count:
             best = values.abs().topk(count, sorted=False).indices
             values, index = values[best], index[best]
+            threshold = values.abs().min().item()
     index, order = index.sort()
     return index, values[order]
 
