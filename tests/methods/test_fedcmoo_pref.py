@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fedcmoo import Objective, Problem, fit
-from fedcmoo.methods import FedCMOOPref
+from fedcmoo import FedCMOO, Objective, Problem, fit
+from fedcmoo.gram import GRAMS, Exact
+from fedcmoo.history import Record
+from fedcmoo.methods import FedCMOOPref, Method
 from fedcmoo.metrics import non_dominated
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import FindWeightsPref, check_preference, non_uniformity
@@ -94,7 +97,9 @@ def valleys(centres: Matrix, clients: int = 4) -> Problem:
 
 
 def test_a_federated_run_with_exact_gradients_reaches_the_preference() -> None:
-    method = FedCMOOPref(preference=(1, 3), weights=PRECISE, client_lr=0.04, local_steps=1, batch_size=None)
+    method = FedCMOOPref(
+        preference=(1, 3), gram=Exact(), weights=PRECISE, client_lr=0.04, local_steps=1, batch_size=None
+    )
     problem = valleys(LINE)
     result = fit(problem, method, rounds=120, clients_per_round=4, evaluate_every=120)
     x = next(result.model.parameters()).detach()
@@ -109,7 +114,7 @@ def test_a_federated_run_with_exact_gradients_reaches_the_preference() -> None:
 def test_losses_are_the_clients_averages_and_cost_m_numbers() -> None:
     """ "kl" of the first round, from the losses of the cohort computed here; and the bytes of the first phase."""
     problem = quadratics(M=3, clients=5)
-    method = FedCMOOPref(preference=(1, 2, 3), batch_size=None, local_steps=1)
+    method = FedCMOOPref(preference=(1, 2, 3), gram=Exact(), batch_size=None, local_steps=1)
     first = fit(problem, method, rounds=1, clients_per_round=3, seed=2).history[0]
     losses = np.zeros(3)
     for i in first.cohort:
@@ -117,6 +122,22 @@ def test_losses_are_the_clients_averages_and_cost_m_numbers() -> None:
     assert first.notes["kl"] == pytest.approx(non_uniformity(check_preference((1, 2, 3)), losses), rel=1e-9)
     assert set(first.up) == {"jacobian", "train"}  # no trip of their own
     assert first.up["jacobian"] == 3 * (3 * 3 * 8 + 3 * 8)  # a client: M x d numbers, and M losses
+
+
+@pytest.mark.parametrize("gram", GRAMS)
+def test_any_gram_estimator_brings_the_losses_along(gram: str) -> None:
+    """With everyone in the cohort and whole batches, "kl" is the same whoever estimates G, and no trip is added."""
+
+    def first(method: Method) -> Record:
+        return fit(quadratics(d=64), replace(method, batch_size=None, local_steps=1), rounds=1).history[0]
+
+    alone = first(FedCMOO(gram=GRAMS[gram]()))
+    ours = first(FedCMOOPref(gram=GRAMS[gram](), preference=(1, 2)))
+    exact = first(FedCMOOPref(gram=Exact(), preference=(1, 2)))
+    assert ours.notes["kl"] == pytest.approx(exact.notes["kl"])
+    assert set(ours.up) == set(alone.up)
+    more = sum(ours.up.values()) - sum(alone.up.values())
+    assert more == len(ours.cohort) * 2 * 8
 
 
 def test_losses_of_the_first_batch_are_an_option() -> None:

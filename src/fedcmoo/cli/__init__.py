@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from fedcmoo.cli import data, flower
 from fedcmoo.cli.compare import compare
 from fedcmoo.cli.listing import list_names
+from fedcmoo.cli.pareto import pareto
 from fedcmoo.cli.run import resume, run
 
 app = typer.Typer(
@@ -17,4 +19,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(resume)
 app.command()(compare)
+app.command()(pareto)
 app.command("list")(list_names)
+app.add_typer(data.app, name="data")
+app.add_typer(flower.app, name="flower")

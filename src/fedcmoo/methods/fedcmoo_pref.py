@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram import GRAMS, Exact, Gram
+from fedcmoo.gram import GRAMS, Gram, Sketch
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums, Task
@@ -44,7 +44,7 @@ class FedCMOOPref(Method):
     title: ClassVar[str] = "FedCMOO towards the ratios of losses that a user prefers"
 
     preference: Sequence[float] | None = None
-    gram: Gram = field(default=Exact(), metadata={"registry": GRAMS})
+    gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
     weights: FindWeightsPref = field(default=FindWeightsPref(), metadata={"registry": PREFERENCE_RULES})
     losses: Literal["all", "batch"] = "all"
 
@@ -66,7 +66,7 @@ class FedCMOOPref(Method):
     def tasks(self) -> Mapping[str, Task]:
         first, *others = self.gram.tasks(self.batch_size).items()
         with_losses = {first[0]: WithLosses(first[1], self.batch_size, whole_data=self.losses == "all")}
-        return {**with_losses, **dict(others), "train": self.training(reuse_jacobian=True)}
+        return {**with_losses, **dict(others), "train": self.training(reuse_jacobian=self.gram.asks_cohort)}
 
     def round(self, server: Server) -> Round:
         # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.

@@ -63,7 +63,5 @@ def non_uniformity(r: Vector, losses: Vector) -> float:
     >>> non_uniformity(r, losses)
     0.0
     """
-    from scipy.special import rel_entr  # here, since importing it takes long and clients never need it
-
     shares = scaled_shares(r, losses)
-    return float(rel_entr(shares, 1 / len(r)).sum())
+    return max(float(shares @ np.log(len(r) * shares)), 0.0)
