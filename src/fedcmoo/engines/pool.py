@@ -175,12 +175,12 @@ class PoolSession(BlockSession):
             self._ready.add(worker)
         elif reply.out_of_memory:
             self._lost(worker, work, "out of memory")
-        elif reply.sums is None:
-            assert reply.error is not None
-            raise reply.error
         else:
             n = self._doing.pop(worker)
             work.schedule.ended(worker)
+            if reply.sums is None:
+                assert reply.error is not None
+                raise reply.error
             self._times.note(work.jobs[n], worker, reply.seconds)
             work.done[n] = reply.sums
 
@@ -188,28 +188,29 @@ class PoolSession(BlockSession):
         """Replace a worker; its job is done again, or done without, or one loss too many."""
         n, was_ready = self._doing.get(worker), worker in self._ready
         how = self._dismiss(worker)
-        reason = f"lost its worker process ({why or how})"
+        how = why or how
         work.schedule.ended(worker)
-        if not was_ready:
-            self._bad_starts += 1
-            if self._bad_starts > self._settings.retries:
-                raise WorkerError(f"workers end while they start ({how}); what they print may tell why")
+        self._bad_starts += not was_ready
+        if self._bad_starts > self._settings.retries:
+            raise WorkerError(f"workers end while they start ({how}); what they print may tell why")
+        if n is not None:
+            self._lost_job(n, work, how)
         self._hire()
-        if n is None:
-            return
+
+    def _lost_job(self, n: int, work: _Work, how: str) -> None:
         job = work.jobs[n]
         work.losses[n] += 1
         if self._settings.on_failure == "skip" and isinstance(job, AskClients):
             work.done[n] = Sums()
-            work.done[n].failures = dict.fromkeys(job.clients, reason)
-        elif work.losses[n] > self._settings.retries:
-            what = f"clients {list(job.clients)}" if isinstance(job, AskClients) else "an evaluation"
-            raise WorkerError(
-                f"{what} {reason} {work.losses[n]} times in a row; fewer workers or a smaller batch_size need less "
-                "memory, and on_failure='skip' goes on without such clients"
-            )
-        else:
+            work.done[n].failures = dict.fromkeys(job.clients, f"lost its worker ({how})")
+        elif work.losses[n] <= self._settings.retries:
             work.schedule.again(n)
+        else:
+            what = f"of clients {list(job.clients)}" if isinstance(job, AskClients) else "of an evaluation"
+            raise WorkerError(
+                f"the worker {what} was lost {work.losses[n]} times in a row ({how}); fewer workers or a smaller "
+                "batch_size need less memory, and on_failure='skip' goes on without such clients"
+            )
 
 
 class _Work:

@@ -1,0 +1,108 @@
+"""Which engine a run gets, and scripts that use workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedcmoo import FedCMOO, Objective, fit
+from fedcmoo.engines import Local, Pool, choose_engine
+from fedcmoo.engines.choice import workers_in_memory
+from fedcmoo.engines.pool import WorkerError, usable_cores
+from fedcmoo.engines.process import IN_WORKER
+from tests.core.problems import classification
+
+METHOD = FedCMOO(local_steps=2, batch_size=8)
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    engine = Local()
+    assert choose_engine(engine, classification(), METHOD, 10**6, 5) is engine
+
+
+def test_little_work_stays_here() -> None:
+    assert choose_engine(None, classification(), METHOD, 1, 5) == Local()
+
+
+@pytest.mark.skipif(usable_cores() == 1, reason="needs more than one core")
+def test_much_work_is_for_workers() -> None:
+    engine = choose_engine(None, classification(), METHOD, 10**6, 2)
+    assert engine == Pool(workers=2)
+
+
+def test_what_cannot_be_sent_stays_here() -> None:
+    problem = classification()
+    problem.objectives = [problem.objectives[0], Objective("mean", lambda output, target: output.mean())]
+    assert choose_engine(None, problem, METHOD, 10**6, 5) == Local()
+
+
+def test_fewer_workers_for_more_objectives() -> None:
+    few, many = classification(), classification()
+    many.objectives = [few.objectives[0]] * 10**6
+    assert workers_in_memory(many) < workers_in_memory(few)
+
+
+def test_a_worker_does_not_start_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As happens when it imports a main script without a guard."""
+    monkeypatch.setenv(IN_WORKER, "1")
+    with pytest.raises(WorkerError, match="put the call under `if __name__ == '__main__':`"):
+        fit(classification(), METHOD, 1)
+
+
+SCRIPT = """
+import os, torch
+from torch import nn
+from fedcmoo import Callback, FedCMOO, Objective, Problem, fit
+from fedcmoo.engines import Pool
+
+class Tell(Callback):
+    def after_round(self, record):
+        print("round", record.round, flush=True)
+
+def loss(output, target):
+    with open("workers", "a") as file:
+        print(os.getpid(), file=file)
+    return output.square().mean()
+
+if __name__ == "__main__":
+    data = (torch.randn(8, 3), torch.zeros(8))
+    problem = Problem(nn.Linear(3, 1), [Objective("a", loss), Objective("b", loss)], [data] * 4)
+    fit(problem, FedCMOO(local_steps=1, server_lr=0.01), 10**6, engine=Pool(workers=1), callbacks=[Tell()])
+"""
+
+
+def test_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
+    """The script defines its own loss, which the worker imports from it."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "round 1\n"
+        script.kill()
+    workers = {int(line) for line in (tmp_path / "workers").read_text().split()} - {script.pid}
+    assert len(workers) == 1
+    deadline = time.monotonic() + 10
+    while _is_running(*workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")  # dead, but not reaped yet
+
+
+def test_signals_of_the_terminal_are_the_servers_to_handle() -> None:
+    """Ctrl-C in a terminal goes to a whole process group; workers are in their own."""
+    with Pool(workers=1).start(classification(), METHOD.tasks(), seed=0) as session:
+        assert os.getpgid(session.pids[0]) != os.getpgid(0)
