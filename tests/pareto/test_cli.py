@@ -1,0 +1,56 @@
+"""`fedcmoo pareto` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedcmoo.cli import app
+
+pytest.importorskip("moocore", reason="the extra pareto is not installed")
+
+TINY = ["train_pairs=200", "test_pairs=50", "validation_pairs=50", "clients=4"]
+COMMON = ["--engine", "local", *(word for setting in TINY for word in ("--set", f"problem.{setting}"))]
+
+
+def fedcmoo(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["pareto", *args])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_sweep_and_its_models(tmp_path: Path) -> None:
+    folder = str(tmp_path / "sweep")
+    sweep = [*COMMON, "--set", "method.local_steps=2", "--set", "clients_per_round=2", "--rounds", "2", "--out", folder]
+    code, out, err = fedcmoo(*sweep, "--preferences", "1:3,3:1", "--single", "--fedavg", "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert [point["preference"] for point in summary["points"]] == [[1, 3], [3, 1]]
+    assert [point["label"] for point in summary["single"]] == ["left alone", "right alone"]
+    assert (tmp_path / "sweep/front.png").read_bytes().startswith(b"\x89PNG")
+    code, out, err = fedcmoo("--out", folder, "--pick", "5:1", "--json")
+    assert code == 0, err
+    picked = json.loads(out)
+    assert picked["scores"] in [point["scores"] for point in summary["points"]]
+    assert Path(picked["model"]).exists()
+    code, out, err = fedcmoo(*sweep, "--preferences", "1:3,3:1")  # again: everything is there already
+    assert code == 0, err
+    assert "hypervolume" in out
+    assert "round" not in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--preferences", "1:2:3"], "one number per objective (2)"),
+        (["--preferences", "1:0"], "positive and finite"),
+        (["--preferences", "some"], "numbers with colons between them, such as 2:1"),
+        (["--pick", "2:1"], "must be the folder of a finished sweep"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(args: list[str], message: str, tmp_path: Path) -> None:
+    code, _, err = fedcmoo(*COMMON, "--out", str(tmp_path / "none"), *args)
+    assert code == 1
+    assert message in " ".join(err.split())
