@@ -48,13 +48,13 @@ def rotate(images: Tensor, angles: Tensor, fill: Sequence[float]) -> Tensor:
     count, channels, height, width = images.shape
     y = torch.arange(height, device=images.device) - (height - 1) / 2
     x = torch.arange(width, device=images.device) - (width - 1) / 2
-    places = torch.stack([y.repeat_interleave(width), x.repeat(height)])  # [2, H * W]
-    cos, sin = angles.cos(), angles.sin()
-    turns = torch.stack([cos, sin, -sin, cos], dim=1).view(-1, 2)  # [2 B, 2]
-    turned = (turns @ places).view(count, 2, -1)
-    row = turned[:, 0].add_((height + 1) / 2).round_().clamp_(0, height + 1)
-    column = turned[:, 1].add_((width + 1) / 2).round_().clamp_(0, width + 1)
-    source = torch.add(column, row, alpha=width + 2).long()[:, None].expand(-1, channels, -1)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    # Sums of a term per row and a term per column: only these have the size of the images.
+    row = (cos * y + (height + 1) / 2)[:, :, None] + (sin * x)[:, None, :]  # [B, H, W]
+    column = (cos * x + (width + 1) / 2)[:, None, :] - (sin * y)[:, :, None]
+    row.round_().clamp_(0, height + 1)
+    column.round_().clamp_(0, width + 1)
+    source = column.add_(row, alpha=width + 2).long().view(count, 1, -1).expand(-1, channels, -1)
     padded = images.new_empty(count, channels, height + 2, width + 2)
     padded[:] = images.new_tensor(fill).view(1, -1, 1, 1)
     padded[:, :, 1:-1, 1:-1] = images

