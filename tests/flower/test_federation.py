@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import safetensors.torch
 import torch
 
 pytest.importorskip("flwr")
+
+from flwr.app import Context, RecordDict
 
 from fedcmoo import fit
 from fedcmoo.config import RunConfig
@@ -199,19 +202,28 @@ def test_a_node_is_killed_in_the_middle_of_a_round(federation: Deployment, tmp_p
     assert all(torch.isfinite(value).all() for value in model_of(tmp_path).values())
 
 
-def test_a_node_with_an_unregistered_key_is_refused(tmp_path: Path) -> None:
-    """With TLS; a registered node trains at the same time."""
-    write_keys(tmp_path / "keys", nodes=1, hosts=["127.0.0.1"])
+HOSPITALS = Path(__file__).parents[2] / "examples" / "flower" / "hospitals"
+
+
+def test_sites_with_keys_train_on_their_own_tables_and_an_unregistered_one_is_refused(tmp_path: Path) -> None:
+    """The hospitals of the examples, with TLS and node authentication; equal to a run with all tables in one place."""
+    runpy.run_path(str(HOSPITALS / "make_data.py"))["write_tables"](tmp_path)
+    write_keys(tmp_path / "keys", nodes=2, hosts=["127.0.0.1"])
     write_keys(tmp_path / "others", nodes=1, hosts=["127.0.0.1"])
-    app = tmp_path / "app"
-    write_app(app, config(rounds=1, method={"name": "fedavg", "local_steps": 1, "batch_size": 8}))
-    with Deployment(tmp_path / "tls", nodes=1, keys=tmp_path / "keys") as federation:
-        federation.start_node(1, key=tmp_path / "others" / "node-0")
-        (record,) = run(federation, tmp_path, app)
-        assert not record.failures
-        assert "SuperNode ID" in federation.log("node-0")
-        federation.node[1].wait(60)
-        assert "SuperNode ID" not in federation.log("node-1")
+    tables = f'data="{tmp_path}/site-{{partition}}.csv"'
+    test = str(tmp_path / "test.csv")
+    with Deployment(tmp_path / "tls", nodes=2, node_config=tables, keys=tmp_path / "keys") as federation:
+        federation.start_node(2, partitions=3, key=tmp_path / "others" / "node-0")
+        (record,) = run(federation, tmp_path, HOSPITALS, rounds=1, sites=2, test_data=test)
+        federation.node[2].wait(60)
+        assert "SuperNode ID" in federation.log("node-1")
+        assert "SuperNode ID" not in federation.log("node-2")
+
+    task = runpy.run_path(str(HOSPITALS / "hospitals" / "task.py"))
+    server = Context(0, 0, {}, RecordDict({}), {"sites": 2, "seed": 0, "test-data": test}, 0)
+    problem = task["problem"](server)
+    problem.clients = [task["read"](tmp_path / f"site-{n}.csv") for n in range(2)]
+    assert record.without_time() == fit(problem, task["method"](server), rounds=1).history[0].without_time()
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -35,8 +35,8 @@ def problem() -> Problem:
 
 def new_process(spool: Spool) -> SpoolingWorker:
     """A worker that knows nothing but the spool, as in a new process."""
-    worker = SpoolingWorker(problem(), METHOD.tasks(), seed=0)
-    worker.begin(spool, "run/0")
+    worker = SpoolingWorker(problem(), METHOD.tasks(), seed=1)
+    worker.begin(spool, "run/0", seed=0)
     return worker
 
 
@@ -80,11 +80,20 @@ def test_a_torn_file_is_as_good_as_none(tmp_path: Path) -> None:
 
 
 def test_only_its_user_can_read_it_and_old_ones_go(tmp_path: Path) -> None:
-    parent = tmp_path / "spool"
-    old = Spool(parent, "old")
-    assert stat.S_IMODE(parent.stat().st_mode) == stat.S_IMODE(old.path.stat().st_mode) == 0o700
+    (tmp_path / "of others").mkdir()
+    old = Spool(tmp_path, "old")
+    assert stat.S_IMODE(old.path.stat().st_mode) == stat.S_IMODE(old.path.parent.stat().st_mode) == 0o700
     long_ago = time.time() - FORGET_AFTER - 60
-    os.utime(old.path, (long_ago, long_ago))
-    new = Spool(parent, "new")
+    for path in (old.path, tmp_path / "of others"):
+        os.utime(path, (long_ago, long_ago))
+    new = Spool(tmp_path, "new")
     assert new.path.exists()
     assert not old.path.exists()
+    assert (tmp_path / "of others").exists()
+
+
+def test_a_link_that_somebody_left_there_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / f"fedcmoo-{os.getuid()}").symlink_to(tmp_path / "precious")
+    with pytest.raises(PermissionError, match="must be a folder of the user"):
+        Spool(tmp_path, "node")

@@ -46,7 +46,7 @@ def connect(settings: Ray) -> bool:
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet = {"log_to_driver": False, "logging_level": "warning"}
+    quiet = {"log_to_driver": False, "logging_level": "error"}
     if settings.address is not None:
         ray.init(settings.address, **quiet)
     else:

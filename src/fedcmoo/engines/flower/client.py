@@ -31,6 +31,10 @@ MakeMethod = Callable[[Context], Method]
 """The method of a run, from Flower's context; it must be the same on all nodes and the server."""
 
 
+class SetupError(RuntimeError):
+    """A node could not make its problem; Flower tells the server this message and nothing else."""
+
+
 def client_app(problem: MakeProblem, method: MakeMethod, mods: Sequence[Mod] = ()) -> ClientApp:
     """A Flower client app that takes part in any method.
 
@@ -53,7 +57,12 @@ def client_app(problem: MakeProblem, method: MakeMethod, mods: Sequence[Mod] = (
         # Flower's simulation keeps the process, and then the data stay loaded; a SuperNode starts a new one each time.
         if context.run_id not in sites:
             sites.clear()
-            sites[context.run_id] = Site(problem(context), method(context), context)
+            try:
+                made = problem(context), method(context)
+            except Exception as error:
+                log.exception("this node could not set up the problem")
+                raise SetupError(f"{_reason(error)} when it set up the problem") from None
+            sites[context.run_id] = Site(*made, context)
         return sites[context.run_id]
 
     @app.query("hello")
@@ -91,8 +100,7 @@ class Site:
         state = self.spool.read_model(request.model_token)
         if state is None:
             return Answer(request.token, needs_model=True)
-        self.worker.seed = request.seed
-        self.worker.begin(self.spool, request.model_token)
+        self.worker.begin(self.spool, request.model_token, request.seed)
         answer = Answer(request.token)
         for i in request.clients:
             try:
@@ -114,7 +122,7 @@ def _reason(error: Exception) -> str:
     """What the server is told. Messages of foreign exceptions may quote a client's data, so these stay in its log."""
     if isinstance(error, (DivergedError, BadMessageError)):
         return str(error)
-    return f"{type(error).__name__} (see the log of its node)"
+    return f"{type(error).__name__} (see the node's log)"
 
 
 def _number(config: object, name: str) -> int:

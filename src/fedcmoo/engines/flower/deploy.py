@@ -38,12 +38,14 @@ class Deployment:
     Args:
         folder: for Flower's files, logs and spools.
         nodes: how many SuperNodes are started at once; more can follow with `start_node`.
+        node_config: further settings of every node; "{partition}" in it is the node's number.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
         warm: fork every process from one that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
     """
 
     folder: Path
     nodes: int = 3
+    node_config: str = ""
     keys: Path | None = None
     warm: bool = True
     node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
@@ -82,7 +84,8 @@ class Deployment:
 
     def start_node(self, partition: int, partitions: int | None = None, key: Path | None = None) -> None:
         """Start a SuperNode that holds the clients of this partition."""
-        config = f"partition-id={partition} num-partitions={partitions or self.nodes}"
+        config = f"partition-id={partition} num-partitions={partitions or self.nodes} "
+        config += self.node_config.format(partition=partition)
         command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
         command += ["--node-config", config]
         if self.keys is None:

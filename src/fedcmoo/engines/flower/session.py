@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from flwr.app import Array, RecordDict
 from flwr.serverapp import Grid
@@ -82,7 +83,8 @@ class FlowerSession(Session):
         if sums.count < self.settings.min_replies:
             raise TooFewRepliesError(
                 f"at least {self.settings.min_replies} clients must answer, but {sums.count} did in phase "
-                f"{ask.phase!r} of round {server.round + 1}: {sums.failures}"
+                f"{ask.phase!r} of round {server.round + 1}: {sums.failures}; "
+                f"nodes that were refused: {self._roster.refused or 'none'}"
             )
         return sums
 
@@ -98,7 +100,7 @@ class FlowerSession(Session):
         """The clients' encoded replies, and for those without one the reason."""
         model_token = f"{self._run}/{server.round}"
         message = to_array(ask.message)
-        model = to_array(model_message(State(server.x, server.buffers, server.counters)))
+        model = cache(lambda: to_array(model_message(State(server.x, server.buffers, server.counters))))
         routes, failures = self._roster.route(clients)
         replies: dict[int, Array] = {}
         send_model = {node for node in routes if self._has_model.get(node) != model_token}
@@ -108,7 +110,8 @@ class FlowerSession(Session):
                 for node, ids in routes.items()
             }
             contents = {
-                node: request.pack(message, model if node in send_model else None) for node, request in requests.items()
+                node: request.pack(message, model() if node in send_model else None)
+                for node, request in requests.items()
             }
             routes = {}
             for node, content in self._post.exchange(ASK, contents, until):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -30,18 +31,18 @@ class Spool:
     """The files of one node and run.
 
     Args:
-        parent: a folder of this machine; None for one in the system's temporary folder.
+        parent: the folder in which the user's spools are; None for the system's temporary folder.
         name: of the node and run.
     """
 
     def __init__(self, parent: Path | None, name: str) -> None:
-        if parent is None:
-            parent = Path(tempfile.gettempdir()) / f"fedcmoo-{os.getuid()}"
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if parent.stat().st_uid != os.getuid():
-            raise PermissionError(f"the spool {parent} must belong to the user who runs the node, but does not")
-        _forget_old(parent)
-        self.path = parent / name
+        mine = (parent or Path(tempfile.gettempdir())) / f"fedcmoo-{os.getuid()}"
+        mine.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = mine.lstat()  # in a folder for all, somebody else may have made it, or a link of that name
+        if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+            raise PermissionError(f"{mine} must be a folder of the user who runs the node, but is not")
+        _forget_old(mine)
+        self.path = mine / name
         self.path.mkdir(mode=0o700, exist_ok=True)
 
     def write(self, name: str, token: str, arrays: dict[str, Tensor]) -> None:
@@ -78,9 +79,9 @@ class Spool:
 class SpoolingWorker(Worker):
     """A worker whose clients' phase-one gradients outlive its process: they wait in a spool between two asks."""
 
-    def begin(self, spool: Spool, token: str) -> None:
-        """What follows belongs to the round of this token."""
-        self._spool, self._token = spool, token
+    def begin(self, spool: Spool, token: str, seed: int) -> None:
+        """What follows belongs to the round of this token, in a run with this seed."""
+        self._spool, self._token, self.seed = spool, token, seed
 
     def answer(self, state: State, round: int, phase: str, message: Message, i: int) -> Message:
         """As `Worker.answer`, with the first step taken from the spool and put back there."""
@@ -100,7 +101,7 @@ class SpoolingWorker(Worker):
         return reply
 
 
-def _forget_old(parent: Path) -> None:
-    for spool in parent.iterdir():
+def _forget_old(folder: Path) -> None:
+    for spool in folder.iterdir():
         if time.time() - spool.stat().st_mtime > FORGET_AFTER:
             shutil.rmtree(spool, ignore_errors=True)

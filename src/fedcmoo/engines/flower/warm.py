@@ -66,20 +66,25 @@ class Warm:
             path.write_text(STAND_IN.format(python=sys.executable, address=address))
             path.chmod(0o700)
 
-    def serve(self, until_exit_of: int | None = None) -> int:
+    def serve(self, node: subprocess.Popen[bytes] | None = None) -> int:
         """Fork for every stand-in that calls, until a process ends (for ever if None); returns its exit code."""
-        while True:
-            ready, _, _ = select.select([self.listener], [], [], 0.1)
-            if ready:
-                line, _ = self.listener.accept()
-                if os.fork() == 0:
-                    self.listener.close()
-                    _become(line, self._functions)
-                line.close()
-            with contextlib.suppress(ChildProcessError):
-                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                    if ended[0] == until_exit_of:
-                        return os.waitstatus_to_exitcode(ended[1])
+        forks: set[int] = set()
+        with self.listener:
+            while node is None or node.poll() is None:
+                ready, _, _ = select.select([self.listener], [], [], 0.1)
+                if ready:
+                    forks.add(self._fork())
+                forks = {fork for fork in forks if os.waitpid(fork, os.WNOHANG) == (0, 0)}
+        return node.returncode
+
+    def _fork(self) -> int:
+        line, _ = self.listener.accept()
+        with line:
+            fork = os.fork()
+            if fork == 0:
+                self.listener.close()
+                _become(line, self._functions)
+        return fork
 
 
 def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
@@ -95,7 +100,7 @@ def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
         node = subprocess.Popen(["flower-supernode", *arguments], env=env)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda number, frame: node.send_signal(number))
-        return warm.serve(until_exit_of=node.pid)
+        return warm.serve(node)
 
 
 def _function(command: str) -> Callable[[], Any]:

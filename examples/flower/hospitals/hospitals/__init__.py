@@ -1,0 +1,1 @@
+"""Two objectives over hospitals whose records stay where they are."""

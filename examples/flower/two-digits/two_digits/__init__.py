@@ -1,0 +1,1 @@
+"""Two digits in one picture, on Flower."""

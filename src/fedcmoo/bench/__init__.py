@@ -1,0 +1,1 @@
+"""Measurements that anyone can repeat: each prints the numbers that the documentation quotes."""

@@ -1,0 +1,127 @@
+"""What a round costs on each engine when clients have almost nothing to do: the engine's own, fixed cost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import safetensors.torch
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from fedcmoo.config import RunConfig
+from fedcmoo.engines import ENGINES
+from fedcmoo.history import Record, read_history
+from fedcmoo.optional import MissingExtraError
+
+FLOWER = "flower"
+
+CONFIG = RunConfig.from_table(
+    {
+        "clients_per_round": 10,
+        "evaluate_every": 1_000_000,
+        "problem": {
+            "name": "two-digits",
+            "clients": 10,
+            "train_pairs": 160,
+            "validation_pairs": 10,
+            "test_pairs": 10,
+        },
+        "method": {"name": "fedcmoo", "gram": "exact", "local_steps": 1, "batch_size": 8},
+    }
+)
+"""Ten clients of the two-digits problem (34,635 parameters), one local step each, two phases a round."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was measured on one engine.
+
+    Attributes:
+        engine: its name.
+        start: seconds until the first round is done.
+        round: seconds of each later round, the median.
+        equal: whether the model has the same bits as on the local engine.
+        remark: why there are no numbers, where there are none.
+    """
+
+    engine: str
+    start: float = 0.0
+    round: float = 0.0
+    equal: bool = False
+    remark: str = ""
+
+
+def measure(
+    names: Sequence[str] = (), rounds: int = 5, nodes: int = 3, say: Callable[[str], None] = print
+) -> list[Cost]:
+    """Run the same rounds on each engine.
+
+    Args:
+        names: of engines; all there are by default.
+        rounds: how many rounds; the first counts as part of the start.
+        nodes: Flower's SuperNodes, all on this machine.
+        say: is told what is being measured.
+    """
+    known = [*ENGINES, FLOWER]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"engines are {', '.join(known)}, but got {unknown[0]!r}")
+    if rounds < 2:
+        raise ValueError(f"rounds must be at least 2, since the first is part of the start, but got {rounds}")
+    expected, *_ = _on_this_machine("local", rounds)
+    costs = []
+    for name in names or known:
+        say(f"measuring {name}")
+        try:
+            model, seconds, history = _on_flower(rounds, nodes) if name == FLOWER else _on_this_machine(name, rounds)
+        except MissingExtraError as error:
+            costs.append(Cost(name, remark=str(error)))
+            continue
+        each = [sum(record.seconds.values()) for record in history]
+        equal = all(torch.equal(model[key], value) for key, value in expected.items())
+        costs.append(Cost(name, seconds - sum(each[1:]), median(each[1:]), equal))
+    return costs
+
+
+def _on_this_machine(name: str, rounds: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
+    """The model's state, the seconds of all and the history of a run."""
+    start = time.perf_counter()
+    result = replace(CONFIG, engine=ENGINES[name](), rounds=rounds).run()
+    return dict(result.model.state_dict()), time.perf_counter() - start, result.history
+
+
+def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
+    from fedcmoo.engines.flower.demo import run_app
+    from fedcmoo.engines.flower.deploy import Deployment
+    from fedcmoo.engines.flower.template import write_app
+
+    with tempfile.TemporaryDirectory(prefix="fedcmoo-bench-") as name:
+        folder = Path(name)
+        app, out = folder / "app", folder / "out"
+        write_app(app, replace(CONFIG, rounds=rounds))
+        start = time.perf_counter()
+        with Deployment(folder, nodes) as deployment:
+            run_app(deployment, app, {"folder": str(out)}, out, lambda line: None, timeout=900)
+        seconds = time.perf_counter() - start
+        return safetensors.torch.load_file(out / "model.safetensors"), seconds, read_history(out / "history.jsonl")
+
+
+def table(costs: Sequence[Cost]) -> Table:
+    """The costs, for people."""
+    grid = Table(title="Fixed cost of the engines", caption="ten clients, 34,635 parameters, two phases a round")
+    grid.add_column("engine")
+    grid.add_column("start and first round", justify="right")
+    grid.add_column("each further round", justify="right")
+    grid.add_column("same bits as local")
+    for cost in costs:
+        if cost.remark:
+            grid.add_row(cost.engine, "–", "–", cost.remark)
+        else:
+            grid.add_row(cost.engine, f"{cost.start:.2f} s", f"{cost.round:.3f} s", "yes" if cost.equal else "NO")
+    return grid
