@@ -31,6 +31,10 @@ class Compressor(ABC):
     unbiased: ClassVar[bool]
 
     @abstractmethod
+    def least(self, shape: Shape) -> int:
+        """The smallest budget, in bytes, that is enough for a matrix of this shape."""
+
+    @abstractmethod
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         """The matrix h [M, d] as arrays of at most `budget` bytes. h is only read.
 
@@ -47,6 +51,15 @@ class Compressor(ABC):
         Raises:
             BadMessageError: naming the sender and the field, if the payload is not one that `encode` can make.
         """
+
+    def check_budget(self, shape: Shape, budget: int) -> None:
+        """Raise unless the budget is enough, in the words of the setting that it comes from."""
+        if budget < self.least(shape):
+            M, d = shape
+            raise ValueError(
+                f"budget must be at least {self.least(shape) / (NUMBER * d):.2g} for {type(self).__name__} "
+                f"of {M} gradients of {d} entries, but got {budget / (NUMBER * d):.2g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -101,9 +114,3 @@ def shared_words(seed: int, n: int) -> NDArray[np.uint64]:
     [11530976094092348043, 16550673365885938325]
     """
     return np.random.PCG64(seed).random_raw(n)  # type: ignore[return-value, no-any-return, unused-ignore]
-
-
-def budget_error(what: str, needed: int, budget: int, d: int) -> ValueError:
-    """The error of a budget in which nothing fits, in the words of the setting that it comes from."""
-    share = needed / (NUMBER * d)
-    return ValueError(f"budget must be at least {share:.2g} for {what}, but got {budget / (NUMBER * d):.2g}")

@@ -24,6 +24,9 @@ class Identity(FloatCompressor):
 
     unbiased: ClassVar[bool] = True
 
+    def least(self, shape: Shape) -> int:
+        return 0
+
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         return Message(**self.pack("h", h))
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import NUMBER, Compressor, Shape, budget_error
+from fedcmoo.compression.base import NUMBER, Compressor, Shape
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 GROUP = 256
@@ -32,12 +32,19 @@ class Quantizer(Compressor):
 
     unbiased: ClassVar[bool] = True
 
+    def least(self, shape: Shape) -> int:
+        return quantized_bytes(shape, WIDTHS[-1])
+
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         M, d = h.shape
-        return quantize(h, _width((M, d), budget), random)
+        return quantize(h, self._width((M, d), budget), random)
 
     def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
-        return dequantize(payload, shape, _width(shape, budget), sender)
+        return dequantize(payload, shape, self._width(shape, budget), sender)
+
+    def _width(self, shape: Shape, budget: int) -> int:
+        self.check_budget(shape, budget)
+        return next(bits for bits in WIDTHS if quantized_bytes(shape, bits) <= budget)
 
 
 def quantized_bytes(shape: Shape, bits: int) -> int:
@@ -90,13 +97,6 @@ def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor
         step = payload["scale"][k] / s
         h[k] = levels.mul_(step.repeat_interleave(GROUP)[:d])
     return h
-
-
-def _width(shape: Shape, budget: int) -> int:
-    for bits in WIDTHS:
-        if quantized_bytes(shape, bits) <= budget:
-            return bits
-    raise budget_error("a quantizer of 2 bits an entry", quantized_bytes(shape, 2), budget, shape[1])
 
 
 def _groups(d: int) -> int:

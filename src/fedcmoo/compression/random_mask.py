@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import FloatCompressor, Shape, budget_error, shared_words
+from fedcmoo.compression.base import FloatCompressor, Shape, shared_words
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 SEED_BYTES = 8
@@ -25,6 +25,9 @@ class RandomMask(FloatCompressor):
     """
 
     unbiased: ClassVar[bool] = True
+
+    def least(self, shape: Shape) -> int:
+        return SEED_BYTES + self.overhead + self.dtype.itemsize
 
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         seed = torch.randint(2**63 - 1, (1,), generator=random)
@@ -46,12 +49,9 @@ class RandomMask(FloatCompressor):
         return h.view(M, d)
 
     def _count(self, shape: Shape, budget: int) -> int:
+        self.check_budget(shape, budget)
         M, d = shape
-        count = (budget - SEED_BYTES - self.overhead) // self.dtype.itemsize
-        if count < 1:
-            needed = SEED_BYTES + self.overhead + self.dtype.itemsize
-            raise budget_error("a random mask of one entry", needed, budget, d)
-        return min(count, M * d)
+        return min((budget - SEED_BYTES - self.overhead) // self.dtype.itemsize, M * d)
 
 
 def _positions(seed: int, entries: int, count: int) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import FloatCompressor, Shape, budget_error
+from fedcmoo.compression.base import FloatCompressor, Shape
 from fedcmoo.messages import Field, Message, check
 
 BLOCK = 2**22
@@ -46,6 +46,9 @@ class RandomizedSVD(FloatCompressor):
         if not 0 <= self.oversampling < math.inf:
             raise ValueError(f"oversampling must be zero or positive, but got {self.oversampling}")
 
+    def least(self, shape: Shape) -> int:
+        return 2 * _side(shape) * self.dtype.itemsize + self.overhead
+
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         M, d = h.shape
         square = _Square(h)
@@ -67,11 +70,9 @@ class RandomizedSVD(FloatCompressor):
         return square.view(-1)[: M * d].view(d, M).T
 
     def _rank(self, shape: Shape, budget: int) -> int:
+        self.check_budget(shape, budget)
         s = _side(shape)
-        r = (budget - self.overhead) // (2 * s * self.dtype.itemsize)
-        if r < 1:
-            raise budget_error("an SVD of rank 1", 2 * s * self.dtype.itemsize + self.overhead, budget, shape[1])
-        return min(r, s)
+        return min((budget - self.overhead) // (2 * s * self.dtype.itemsize), s)
 
 
 class _Square:

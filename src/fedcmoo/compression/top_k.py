@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import FloatCompressor, Shape, budget_error
+from fedcmoo.compression.base import FloatCompressor, Shape
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 INDEX_BYTES = 4
@@ -31,6 +31,10 @@ class TopK(FloatCompressor):
     """
 
     unbiased: ClassVar[bool] = False
+
+    def least(self, shape: Shape) -> int:
+        M, d = shape
+        return self.overhead + self.dtype.itemsize + min(INDEX_BYTES, _bytes_of(M * d))
 
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         M, d = h.shape
@@ -58,15 +62,12 @@ class TopK(FloatCompressor):
 
     def _plan(self, shape: Shape, budget: int) -> tuple[int, bool]:
         """How many entries fit into the budget, and whether their positions are a bitmap."""
+        self.check_budget(shape, budget)
         M, d = shape
         left = budget - self.overhead
         by_list = left // (self.dtype.itemsize + INDEX_BYTES)
         by_bitmap = (left - _bytes_of(M * d)) // self.dtype.itemsize
-        count = max(by_list, by_bitmap)
-        if count < 1:
-            needed = self.overhead + self.dtype.itemsize + min(INDEX_BYTES, _bytes_of(M * d))
-            raise budget_error("top-k with one entry", needed, budget, d)
-        return min(count, M * d), by_bitmap >= by_list
+        return min(max(by_list, by_bitmap), M * d), by_bitmap >= by_list
 
 
 def _bytes_of(bits: int) -> int:
