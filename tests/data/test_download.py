@@ -177,6 +177,18 @@ def test_data_set_leaves_alone_what_is_there(tmp_path: Path, monkeypatch: pytest
     assert len(behaviour.asked) == 2
 
 
+def test_unpacked_cifar10_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    assert download("cifar10", tmp_path) == []
+
+
+def test_random_cuts_without_ranges_come_to_an_end(tmp_path: Path) -> None:
+    behaviour = Behaviour(ranges=False, cut_after=[300_000, 200_000, 250_000] * 20)
+    with serving(behaviour) as url, pytest.raises(DownloadError, match="gave up after 5 tries"):
+        get(tmp_path, url)
+    assert len(behaviour.asked) < 10
+
+
 def test_celeba_says_how(tmp_path: Path) -> None:
     with pytest.raises(ManualDownloadError, match=r"put img_align_celeba\.zip") as caught:
         download("celeba5", tmp_path)

@@ -63,7 +63,8 @@ def _write(home: Path, arrays: Arrays) -> None:
         part.chmod(0o755)
         os.rename(part, home)
     except OSError:
-        shutil.rmtree(part, ignore_errors=True)
         # Another process may have put the same arrays there first.
         if not home.is_dir():
             raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -83,7 +83,7 @@ def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
 
 
 def _labels(labels: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-    if labels.min() < 0 or labels.max() > 9:
+    if not set(np.unique(labels)) <= set(range(10)):
         raise ValueError(f"{name} must have labels in 0..9, but has {labels.min()}..{labels.max()}")
     return labels
 

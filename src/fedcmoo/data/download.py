@@ -55,7 +55,9 @@ def download(name: str, folder: Path | None = None, progress: Report | None = No
         raise ValueError(f"name must be one of {', '.join([*DATA_SETS, *NEEDED_BY])}, but got {name!r}")
     arrived = []
     for data_set in [DATA_SETS[n] for n in NEEDED_BY.get(name, (name,))]:
-        if data_set.missing(home) and not data_set.files:
+        if not data_set.missing(home):
+            continue
+        if not data_set.files:
             raise ManualDownloadError(data_set.instructions.format(folder=home))
         for file in data_set.files:
             if present(home, (file.path, file.path.removesuffix(".gz"))) is None:
@@ -95,7 +97,7 @@ def _check(part: Path, md5: str) -> None:
 
 def _retrieve(url: str, part: Path, report: Callable[[int, int | None], None], pause: float) -> None:
     """Download to `part`, going on from what is there, until it is complete; try again after cuts."""
-    failures = 0
+    failures, furthest = 0, 0
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
@@ -111,8 +113,9 @@ def _retrieve(url: str, part: Path, report: Callable[[int, int | None], None], p
             problem: Exception = error
         except (OSError, http.client.HTTPException) as error:
             problem = error
-        arrived = part.exists() and part.stat().st_size > before
-        failures = 1 if arrived else failures + 1
+        arrived = part.stat().st_size if part.exists() else 0
+        failures = 1 if arrived > max(before, furthest) else failures + 1
+        furthest = max(furthest, arrived)
         if failures >= TRIES:
             raise DownloadError(f"gave up after {TRIES} tries without progress, the last with: {problem}")
         time.sleep(pause * 2 ** (failures - 1))

@@ -1,10 +1,10 @@
 """Where data sets live: one folder, laid out as torchvision lays it out.
 
 MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]
-FashionMNIST/raw/...                       the same four names
-cifar-10-batches-bin/, cifar-10-batches-py/, or their archives cifar-10-binary.tar.gz, cifar-10-python.tar.gz
-celeba/img_align_celeba/ (or .zip), celeba/list_attr_celeba.txt (or .csv), celeba/list_eval_partition.txt
-(or .csv) composed/                                  what the library makes of them, read again next time
+FashionMNIST/raw/...        the same four names
+cifar-10-batches-bin/       or cifar-10-batches-py/, or the archives cifar-10-{binary,python}.tar.gz
+celeba/                     img_align_celeba/ or its .zip; list_attr_celeba and list_eval_partition as .txt or .csv
+composed/                   what the library makes of them, read again next time
 """
 
 from __future__ import annotations

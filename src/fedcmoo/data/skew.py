@@ -50,7 +50,7 @@ class Skew:
         spread = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
         lines = [
             f"{len(sizes)} clients with {spread} samples each, {sizes.sum()} of a set of {parts.samples}",
-            f"{parts.reused} samples are dealt out more than once, {parts.unused} to nobody",
+            f"{parts.reused} samples are dealt out more than once, {parts.unused} to no client (held out or left over)",
         ]
         for objective, counts in self.counts.items():
             seen, distance = (counts > 0).sum(axis=1), self.distance(objective)
@@ -84,6 +84,7 @@ def measure_skew(partition: Partition, targets: Mapping[str, NDArray[np.generic]
 def draw_skew(skew: Skew) -> Figure:
     """One panel per objective: a row per client, a column per class, the darker the larger the class's share."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     names = list(skew.counts)
     if not names:
@@ -96,6 +97,7 @@ def draw_skew(skew: Skew) -> Figure:
     for panel, name in zip(panels.flat, names, strict=False):
         image = panel.imshow(skew.shares(name), aspect="auto", cmap="Greys", vmin=0, vmax=top, interpolation="none")
         panel.set(title=name, xlabel="class", ylabel="client")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     for panel in panels.flat[len(names) :]:
         panel.set_axis_off()
     figure.colorbar(image, ax=panels, label="share of the client's samples")

@@ -60,7 +60,7 @@ GROUPS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faces(ImageProblem):
+class CelebAProblem(ImageProblem):
     """What both CelebA problems share: 32x32 faces with the official split, skewed by combinations of three attributes.
 
     Pixels are scaled to [-1, 1]. The model is ResNet-18 with group normalisation (11.2 million parameters).
@@ -95,7 +95,7 @@ class Faces(ImageProblem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CelebA(Faces):
+class CelebA(CelebAProblem):
     """Forty objectives, one per attribute: cross entropy of two logits."""
 
     name: ClassVar[str] = "celeba"
@@ -119,7 +119,7 @@ class CelebA(Faces):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CelebA5(Faces):
+class CelebA5(CelebAProblem):
     """Five objectives, one per group of eight attributes: binary cross entropy, the mean over the group."""
 
     name: ClassVar[str] = "celeba5"

@@ -33,8 +33,9 @@ class CIFAR10MNIST(ComposedPairs):
     def sources(self, folder: Path, train: bool) -> list[Path]:
         """CIFAR-10's batches (or archive), and MNIST's images and labels."""
         source = cifar10_source(folder)
-        batches = sorted(source.glob("*_batch*")) if source.is_dir() else [source]
-        return [*batches, *idx_files(folder, "mnist", train)]
+        batches = "data_batch_*" if train else "test_batch*"
+        files = sorted(source.glob(batches)) if source.is_dir() else [source]
+        return [*files, *idx_files(folder, "mnist", train)]
 
     def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
         """CIFAR-10 and MNIST."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedcmoo.data.base import Data, Subset
 from fedcmoo.data.images import ImageData
@@ -24,7 +24,7 @@ class Splits(NamedTuple):
     """The parts of a data set; `validation` is None where the data set has no validation part of its own."""
 
     train: ImageData
-    validation: ImageData | None
+    validation: Data | None
     test: ImageData
 
 
@@ -46,8 +46,6 @@ class ImageProblem(ABC):
         samples_per_client: how many samples each has; 0 for an equal share of the training samples.
         partition: "dirichlet" skews the clients' composite labels, "iid" does not.
         alpha: concentration of the Dirichlet distribution; small is skewed.
-        validation_share: share of the training samples held out for validation, where the data set has no
-            validation part.
     """
 
     name: ClassVar[str]
@@ -57,7 +55,6 @@ class ImageProblem(ABC):
     samples_per_client: int = 0
     partition: Literal["dirichlet", "iid"] = "dirichlet"
     alpha: float = 0.3
-    validation_share: float = 0.2
 
     def __post_init__(self) -> None:
         if self.clients < 1:
@@ -68,8 +65,6 @@ class ImageProblem(ABC):
             raise ValueError(f"partition must be 'dirichlet' or 'iid', but got {self.partition!r}")
         if not self.alpha > 0:
             raise ValueError(f"alpha must be positive, but got {self.alpha}")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share must be in [0, 1), but got {self.validation_share}")
 
     @abstractmethod
     def splits(self, data: Path | None) -> Splits:
@@ -91,22 +86,23 @@ class ImageProblem(ABC):
         """The label of each training sample that the partition skews: the combination of its targets."""
         return composite([target.numpy() for target in train.targets])
 
+    def hold_out(self, samples: int, seed: int) -> tuple[IntArray, IntArray]:
+        """Which training samples the clients get, and which are held out: none, if there is a validation part."""
+        return np.arange(samples), np.arange(0)
+
     def federate(self, seed: int, data: Path | None = None) -> Federation:
         """Split the data and deal the training samples out to the clients."""
         train, validation, test = self.splits(data)
-        kept = np.arange(len(train))
-        held_out: Data | None = validation
-        if validation is None and self.validation_share > 0:
-            order = numpy_generator(seed, self.name, "validation").permutation(len(train))
-            cut = round(len(train) * self.validation_share)
-            held_out, kept = Subset(train, torch.from_numpy(order[:cut])), order[cut:]
+        kept, held_out = self.hold_out(len(train), seed)
+        if len(held_out):
+            validation = Subset(train, torch.from_numpy(held_out))
         rng = numpy_generator(seed, self.name, "partition")
         share = self.samples_per_client or None
         if self.partition == "iid":
             parts = iid(len(kept), self.clients, rng, share)
         else:
             parts = dirichlet(self.labels(train)[kept], self.clients, self.alpha, rng, share)
-        return Federation(train, held_out, test, parts.of(kept, len(train)))
+        return Federation(train, validation, test, parts.of(kept, len(train)))
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
         """How unevenly `build` with the same arguments deals out the objectives' labels."""
@@ -128,7 +124,7 @@ class ImageProblem(ABC):
         return Problem(
             model,
             self.objectives(),
-            clients=[Subset(train, _tensor(index)) for index in partition.indices],
+            clients=[Subset(train, torch.from_numpy(index)) for index in partition.indices],
             test=test,
             validation=validation,
             transform=self.transform(),
@@ -161,7 +157,3 @@ class TwoObjectives(ImageProblem):
             Objective(first, first_loss, metrics=[accuracy]),
             Objective(second, losses.nll, metrics=[accuracy]),
         ]
-
-
-def _tensor(index: IntArray) -> Tensor:
-    return torch.from_numpy(index)

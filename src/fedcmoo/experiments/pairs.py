@@ -36,6 +36,7 @@ class ComposedPairs(TwoObjectives):
         test_pairs: the number of test pairs, made of the data sets' test parts.
         rotation: training images are rotated by up to this many degrees either way.
         composition_seed: which images are paired.
+        validation_share: share of the training pairs held out for validation.
     """
 
     mean: ClassVar[tuple[float, ...]]
@@ -45,6 +46,7 @@ class ComposedPairs(TwoObjectives):
     test_pairs: int = 10_000
     rotation: float = 25.0
     composition_seed: int = 0
+    validation_share: float = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +55,8 @@ class ComposedPairs(TwoObjectives):
                 raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
         if not 0 <= self.rotation <= 180:
             raise ValueError(f"rotation must be in [0, 180], but got {self.rotation}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share must be in [0, 1), but got {self.validation_share}")
 
     @abstractmethod
     def sources(self, folder: Path, train: bool) -> list[Path]:
@@ -70,6 +74,12 @@ class ComposedPairs(TwoObjectives):
         """Training and test pairs; there is no validation part, so one is held out of the training pairs."""
         folder = data_folder(data)
         return Splits(self._part(folder, True), None, self._part(folder, False))
+
+    def hold_out(self, samples: int, seed: int) -> tuple[IntArray, IntArray]:
+        """A random share of the pairs; being first members once only, their first images are new to the clients."""
+        order = numpy_generator(seed, self.name, "validation").permutation(samples)
+        cut = round(samples * self.validation_share)
+        return order[cut:], order[:cut]
 
     def transform(self) -> Transform | None:
         """Random rotations; what comes in from outside is black."""
