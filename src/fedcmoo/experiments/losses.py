@@ -16,7 +16,7 @@ def l2(output: Tensor, target: Tensor) -> Tensor:
     """The squared l2 distance of the predicted probabilities to the one-hot target, mean over classes and batch.
 
     Logits [B, C], targets int64 [B]. The paper says "l2-norm loss" and no more; this reading is ours, chosen among four
-    because it shows what Table 2 shows. On MultiMNIST, without federation, one run each: its gradients are a fiftieth of
+    because it shows what Table 2 shows. On MultiMNIST, not federated, one run each: its gradients are a fiftieth of
     those of `nll` or less, so the mean of both losses leaves the first digit at chance (12 % after 4,000 steps with
     learning rate 0.3, 91 % for the second), and alone it is learnt (89 % after 3,000 steps with 0.6). In the mean, the
     sum over classes was learnt in part (33 % after 1,500 steps), the distance without the square (15 % after 4,000) and
