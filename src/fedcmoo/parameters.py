@@ -69,6 +69,10 @@ class FlatModel:
         self.x = torch.empty(self.d, dtype=dtypes.pop(), device=device)
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
+        # Where the buffers are, not the buffers: a module may put another tensor in the place of one.
+        places = [(m._buffers, name) for m in module.modules() for name, b in m._buffers.items() if b is not None]
+        self._floats = [(holder, name) for holder, name in places if _tensor(holder, name).is_floating_point()]
+        self._integers = [(holder, name) for holder, name in places if not _tensor(holder, name).is_floating_point()]
         start = 0
         for _, p in named:
             stop = start + p.numel()
@@ -100,23 +104,29 @@ class FlatModel:
 
     def buffers(self) -> Tensor:
         """The float buffers (BatchNorm's statistics, say) as one vector; servers average them."""
-        floats = [b.detach().reshape(-1).to(self.x.dtype) for b in self.module.buffers() if b.is_floating_point()]
+        floats = [_tensor(*place).detach().reshape(-1).to(self.x.dtype) for place in self._floats]
         return torch.cat(floats) if floats else self.x.new_empty(0)
 
     def counters(self) -> Tensor:
         """The integer buffers as one int64 vector; servers take those of the newest reply."""
-        ints = [b.detach().reshape(-1).to(torch.int64) for b in self.module.buffers() if not b.is_floating_point()]
-        return torch.cat(ints) if ints else torch.empty(0, dtype=torch.int64, device=self.device)
+        integers = [_tensor(*place).detach().reshape(-1).to(torch.int64) for place in self._integers]
+        return torch.cat(integers) if integers else torch.empty(0, dtype=torch.int64, device=self.device)
 
     def load(self, x: Tensor, buffers: Tensor, counters: Tensor) -> None:
         """Reset the model in place."""
         self.x.copy_(x)
-        at = {True: 0, False: 0}
-        for b in self.module.buffers():
-            source = buffers if b.is_floating_point() else counters
-            start = at[b.is_floating_point()]
-            b.copy_(source[start : start + b.numel()].view_as(b))
-            at[b.is_floating_point()] += b.numel()
+        for places, source in ((self._floats, buffers), (self._integers, counters)):
+            start = 0
+            for place in places:
+                buffer = _tensor(*place)
+                buffer.copy_(source[start : start + buffer.numel()].view_as(buffer))
+                start += buffer.numel()
+
+
+def _tensor(holder: dict[str, Tensor | None], name: str) -> Tensor:
+    tensor = holder[name]
+    assert tensor is not None
+    return tensor
 
 
 def move(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:

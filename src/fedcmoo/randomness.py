@@ -38,6 +38,15 @@ def numpy_generator(seed: int, *path: int | str) -> np.random.Generator:
 @contextmanager
 def seeded(device: torch.device, seed: int, *path: int | str) -> Iterator[None]:
     """Seed torch's own generators inside the block and put them back after: dropout layers can draw from no other."""
-    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type):
+    if device.type == "cpu":
+        # Not torch.manual_seed: it also notes down the call stack for devices that may come, which takes a millisecond.
+        before = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(derive(seed, *path))
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before)
+        return
+    with torch.random.fork_rng(devices=[device], device_type=device.type):
         torch.manual_seed(derive(seed, *path))
         yield
