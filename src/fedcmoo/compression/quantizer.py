@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 GROUP = 256
 """Entries that share a scale: fewer follow the entries' size more closely, more cost less."""
 WIDTHS = (16, 8, 4, 2)
+BLOCK = 2**20
+"""Entries that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -64,43 +67,51 @@ def quantized_length(row_bytes: int, bits: int) -> int:
 def quantize(h: Tensor, bits: int, random: torch.Generator) -> Message:
     """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `scale` [M, groups].
 
-    One row is in memory at a time, beside the result.
+    A few rows are in memory at a time, beside the result.
     """
     M, d = h.shape
-    s = 2 ** (bits - 1) - 1
-    scale = h.new_empty(M, _groups(d), dtype=torch.float32)
-    levels = []
-    for k, row in enumerate(h):
-        groups = torch.nn.functional.pad(row.float(), (0, _groups(d) * GROUP - d)).view(-1, GROUP)
-        scale[k] = groups.abs().amax(dim=1)
-        divisor = torch.where(scale[k] > 0, scale[k], 1.0)[:, None]
-        noise = torch.rand(groups.shape, generator=random).to(h.device)
-        # The clamp guards against x / scale rounding up to more than 1.
-        rounded = (groups / divisor * s).add_(noise).floor_().clamp_(-s, s).view(-1)[:d]
-        levels.append(_pack(rounded, bits))
-    return Message(levels=torch.stack(levels), scale=scale)
+    s = _largest_level(bits)
+    levels, scales = [], []
+    for rows in _row_blocks(M, d):
+        groups = torch.nn.functional.pad(h[rows].float(), (0, _groups(d) * GROUP - d)).view(-1, _groups(d), GROUP)
+        scale = groups.abs().amax(dim=2)
+        steps = groups * (s / scale).nan_to_num_(posinf=0.0)[..., None]
+        steps += torch.rand(steps.shape, generator=random).to(h.device)
+        # The clamp guards against entries that rounding made a little larger than their scale.
+        levels.append(_pack(steps.floor_().clamp_(-s, s).flatten(1)[:, :d], bits))
+        scales.append(scale)
+    return Message(levels=torch.cat(levels), scale=torch.cat(scales))
 
 
 def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
     """Check what `quantize` made, and return float32 [M, d]."""
     M, d = shape
-    fields = {"levels": _levels_field(shape, bits), "scale": Field((M, _groups(d)))}
-    check(payload, fields, sender)
+    check(payload, {"levels": _levels_field(shape, bits), "scale": Field((M, _groups(d)))}, sender)
     if payload["scale"].amin() < 0:
         raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {payload['scale'].amin().item()}")
-    s = 2 ** (bits - 1) - 1
-    h = torch.empty(M, d)
-    for k in range(M):
-        levels = _unpack(payload["levels"][k], d, bits)
-        if levels.abs().amax() > s:
-            raise BadMessageError(f"{sender}: 'levels' must be from -{s} to {s}, but has {int(levels.min())}")
-        step = payload["scale"][k] / s
-        h[k] = levels.mul_(step.repeat_interleave(GROUP)[:d])
-    return h
+    s = _largest_level(bits)
+    h = torch.empty(M, _groups(d) * GROUP)
+    for rows in _row_blocks(M, d):
+        levels = h[rows, :d]
+        _unpack(payload["levels"][rows], bits, out=levels)
+        if levels.amin() < -s:
+            raise BadMessageError(f"{sender}: 'levels' must be from -{s} to {s}, but has {int(levels.amin())}")
+        h[rows].view(-1, _groups(d), GROUP).mul_(payload["scale"][rows, :, None] / s)
+    return h[:, :d]
+
+
+def _largest_level(bits: int) -> int:
+    return int(2 ** (bits - 1) - 1)
 
 
 def _groups(d: int) -> int:
     return -(-d // GROUP)
+
+
+def _row_blocks(M: int, d: int) -> Iterator[slice]:
+    step = max(1, BLOCK // d)
+    for start in range(0, M, step):
+        yield slice(start, start + step)
 
 
 def _levels_field(shape: Shape, bits: int) -> Field:
@@ -109,22 +120,28 @@ def _levels_field(shape: Shape, bits: int) -> Field:
 
 
 def _pack(levels: Tensor, bits: int) -> Tensor:
-    """Whole numbers [d] as int16, or as bytes of 8 / bits numbers each."""
+    """Whole numbers [rows, d] as int16, or as bytes of 8 / bits numbers each.
+
+    A row is cut into 8 / bits parts of n entries; byte t holds entry t of each part, that of the first part lowest.
+    """
     if bits == 16:
         return levels.to(torch.int16)
-    per_byte = 8 // bits
-    shifted = (levels + 2 ** (bits - 1)).to(torch.uint8)
-    columns = torch.nn.functional.pad(shifted, (0, -len(shifted) % per_byte)).view(-1, per_byte)
-    packed = columns[:, 0].clone()
-    for j in range(1, per_byte):
-        packed |= columns[:, j] << (j * bits)
-    return packed
+    parts = 8 // bits
+    n = -(-levels.shape[1] // parts)
+    positive = torch.nn.functional.pad(levels + 2 ** (bits - 1), (0, n * parts - levels.shape[1]))
+    packed = positive[:, :n]
+    for j in range(1, parts):
+        packed = torch.add(packed, positive[:, j * n : (j + 1) * n], alpha=2 ** (j * bits))
+    return packed.to(torch.uint8)
 
 
-def _unpack(packed: Tensor, d: int, bits: int) -> Tensor:
-    """What `_pack` was given, as float32 [d]."""
+def _unpack(packed: Tensor, bits: int, out: Tensor) -> None:
+    """What `_pack` was given, into `out`, float32 [rows, d]."""
     if bits == 16:
-        return packed.float()
-    mask, per_byte = 2**bits - 1, 8 // bits
-    columns = torch.stack([(packed >> (j * bits)) & mask for j in range(per_byte)], dim=1)
-    return columns.view(-1)[:d].float().sub_(2 ** (bits - 1))
+        out.copy_(packed)
+        return
+    n = packed.shape[1]
+    for j in range(8 // bits):
+        part = out[:, j * n : (j + 1) * n]
+        part.copy_((packed[:, : part.shape[1]] >> (j * bits)) & (2**bits - 1))
+    out -= 2 ** (bits - 1)

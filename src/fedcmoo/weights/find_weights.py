@@ -41,10 +41,16 @@ class FindWeights:
     def __call__(self, w: Vector, G: Matrix) -> Vector:
         """The new weights [M], from the old ones [M] and the Gram matrix [M, M]."""
         if self.scale_free:
-            G = G / np.sqrt(np.maximum(np.diag(G), 0) + 1e-4).mean() ** 2
+            G = unit_scale(G)
         step = np.eye(len(w)) - self.beta * G
         for _ in range(self.iterations):
             previous, w = w, project_on_simplex(step @ w)
             if (w == previous).all():  # a fixed point: all further steps would give the same
                 break
         return w
+
+
+def unit_scale(G: Matrix) -> Matrix:
+    """G [M, M] divided by the squared mean of sqrt(diag(G) + 1e-4), about the mean length of the M gradients."""
+    scaled: Matrix = G / np.sqrt(np.maximum(np.diag(G), 0) + 1e-4).mean() ** 2
+    return scaled

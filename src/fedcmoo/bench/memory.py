@@ -1,0 +1,46 @@
+"""How much memory a piece of work needs at its peak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+RESET = Path("/proc/self/clear_refs")
+STATUS = Path("/proc/self/status")
+
+
+class PeakMemory:
+    """Measures the most memory this process had inside the block, beyond what it had before.
+
+    `bytes` is None where the system does not tell (anything but Linux). Memory that was freed before and not yet
+    returned to the system is used again unseen, so small amounts read as zero.
+
+    >>> with PeakMemory() as peak:
+    ...     block = bytearray(50_000_000)
+    >>> peak.bytes is None or peak.bytes > 40_000_000
+    True
+    """
+
+    bytes: int | None = None
+
+    def __enter__(self) -> PeakMemory:
+        try:
+            RESET.write_text("5")  # the peak becomes what the process has now
+            self._before = _status("VmRSS")
+        except OSError:
+            self._before = None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        peak = None if self._before is None else _status("VmHWM")
+        if peak is not None and self._before is not None:
+            self.bytes = max(0, peak - self._before)
+
+
+def _status(name: str) -> int | None:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None

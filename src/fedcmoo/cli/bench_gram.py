@@ -1,0 +1,79 @@
+"""`fedcmoo bench gram`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.callbacks import ProgressBar
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.cli.common import (
+    AsJson,
+    ConfigFile,
+    DataFolder,
+    MethodName,
+    ProblemName,
+    Seed,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.methods import FedCMOO, FedCMOOPref
+
+
+def gram(
+    problem: ProblemName = None,
+    method: MethodName = None,
+    rounds: Annotated[int, typer.Option(help="the number of rounds")] = 20,
+    every: Annotated[int, typer.Option(help="rounds from one comparison to the next")] = 1,
+    budgets: Annotated[
+        str, typer.Option(help="uploads in multiples of d, separated by commas")
+    ] = "1,0.3,0.1,0.03,0.01",
+    seed: Seed = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and gram.json go")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory."""
+    from fedcmoo.bench.gram import bench_gram
+
+    with errors_for_people():
+        try:
+            uploads = [float(budget) for budget in budgets.split(",")]
+        except ValueError:
+            raise ValueError(f"--budgets must be numbers separated by commas, but got {budgets!r}") from None
+        options = given(rounds=rounds, seed=seed, data=data and str(data))
+        chosen = resolve(problem, method or "fedcmoo-pref", config, small, sets or [], options)
+        if not isinstance(chosen.method, (FedCMOO, FedCMOOPref)):
+            raise ValueError(
+                f"--method must be one that estimates a Gram matrix, but got {type(chosen.method).__name__}"
+            )
+        bench = bench_gram(
+            chosen.problem.build(chosen.seed, data),
+            chosen.method,
+            chosen.rounds,
+            every=every,
+            budgets=uploads,
+            clients_per_round=chosen.clients_per_round,
+            seed=chosen.seed,
+            callbacks=[ProgressBar(err)],
+        )
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "gram.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+            bench.plot(folder / "gram.png")
+        if as_json:
+            print_json(bench.summary())
+        else:
+            out.print(bench.table())

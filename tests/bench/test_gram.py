@@ -1,0 +1,75 @@
+"""The comparison of Gram estimators, on a small problem."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcmoo import Callback, FedCMOO, fit
+from fedcmoo.bench.gram import bench_gram, entries
+from fedcmoo.bench.memory import PeakMemory
+from fedcmoo.gram import Exact
+from fedcmoo.history import Record
+from fedcmoo.methods import FedCMOOPref
+from tests.core.problems import classification, quadratics
+
+
+def test_every_estimator_is_compared_and_training_is_that_of_the_exact_one(tmp_path: Path) -> None:
+    problem = quadratics(M=2, d=6000, clients=4, samples=4)
+    method = FedCMOO(client_lr=0.1, local_steps=2, batch_size=2)
+    bench = bench_gram(problem, method, rounds=3, every=2, budgets=[1.0, 0.1], clients_per_round=3)
+    assert {row.estimator for row in bench.rows} == {entry.name for entry in entries([1.0])}
+    rows = {(row.estimator, row.budget): row for row in bench.rows}
+    for row in bench.rows:
+        assert len(row.nrmse) == len(row.normalized) == 2
+        assert np.isfinite(row.nrmse).all()
+        # A budget is for what has the size of the model; two-way's M x M matrices come on top.
+        small = 3 * 4 * 4 if "two-way" in row.estimator else 0
+        assert row.upload <= max(row.budget * 6000 * 4 + small, 4 * 4)
+        assert (row.download > 8) == ("two-way" in row.estimator)
+        assert row.encode_seconds > 0
+    # Too small for 2 bits an entry: left out.
+    assert ("one-way quantizer", 1.0) in rows
+    assert ("one-way quantizer", 0.1) not in rows
+    assert np.mean(rows["sketch", 1.0].nrmse) < np.mean(rows["sketch, 32 bits", 0.1].nrmse)
+    assert "sketch" in str(list(bench.table().columns[0].cells))
+    bench.plot(tmp_path / "gram.png")
+    assert (tmp_path / "gram.png").stat().st_size > 1000
+    assert json.loads(json.dumps(bench.summary()))["M"] == 2
+
+
+@pytest.mark.parametrize("method", [FedCMOO(gram=Exact(), batch_size=8), FedCMOOPref(gram=Exact(), batch_size=8)])
+def test_riding_along_changes_nothing(method: FedCMOO | FedCMOOPref) -> None:
+    problem = classification()
+    plain, alongside = Records(), Records()
+    fit(problem, method, rounds=2, clients_per_round=3, callbacks=[plain])
+    bench = bench_gram(problem, method, rounds=2, budgets=[1.0], clients_per_round=3, callbacks=[alongside])
+    assert [record.gram for record in plain.records] == [record.gram for record in alongside.records]
+    assert [record.weights for record in plain.records] == [record.weights for record in alongside.records]
+    assert [len(row.nrmse) for row in bench.rows] == [2] * len(bench.rows)
+
+
+class Records(Callback):
+    """Keeps the records of a run."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def after_round(self, record: Record) -> bool:
+        self.records.append(record)
+        return False
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="every must be at least 1, but got 0"):
+        bench_gram(classification(), FedCMOO(), every=0)
+
+
+def test_peak_memory_sees_what_was_there_for_a_moment() -> None:
+    with PeakMemory() as peak:
+        block = np.ones(10_000_000)
+        del block
+    assert peak.bytes is None or 60e6 < peak.bytes < 120e6
