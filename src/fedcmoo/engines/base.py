@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
+import torch
 
 from fedcmoo.client import State
 from fedcmoo.evaluation import BATCH, Scores, scores
@@ -50,10 +51,21 @@ class Engine(Protocol):
 
 
 class BlockSession(Session):
-    """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs."""
+    """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
-    def __init__(self, problem: Problem) -> None:
+    Args:
+        problem: the problem.
+        threads: of torch's operators in this process while the session lasts. With more than one for each worker,
+            they wait for each other's cores: two processes with two threads on two cores are several times slower.
+    """
+
+    def __init__(self, problem: Problem, threads: int = 1) -> None:
         self.problem = problem
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        torch.set_num_threads(self._threads_before)
 
     @abstractmethod
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:

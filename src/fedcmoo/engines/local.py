@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from fedcmoo.client import State
 from fedcmoo.engines.base import BlockSession
 from fedcmoo.parameters import Precision, check_precision
@@ -43,14 +41,9 @@ class LocalSession(BlockSession):
     """One worker, here."""
 
     def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Local) -> None:
-        super().__init__(problem)
+        super().__init__(problem, settings.threads)
         self.worker = Worker(problem, tasks, seed, settings.device, settings.precision)
-        self._threads_before = torch.get_num_threads()
-        torch.set_num_threads(settings.threads)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:
             yield job.run(self.worker, state)
-
-    def close(self) -> None:
-        torch.set_num_threads(self._threads_before)

@@ -73,6 +73,8 @@ class Pool:
         check_precision(self.precision, "cpu")
 
     def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> PoolSession:
+        if os.name != "posix":
+            raise WorkerError("a pool of workers needs Linux or macOS; use engine=Local() here")
         return PoolSession(problem, tasks, seed, self)
 
 
@@ -80,9 +82,6 @@ class PoolSession(BlockSession):
     """The workers of one run, and what each of them is doing."""
 
     def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Pool) -> None:
-        super().__init__(problem)
-        if os.name != "posix":
-            raise WorkerError("a pool of workers needs Linux or macOS; use engine=Local() here")
         self._settings = settings
         self._count = settings.workers or usable_cores()
         self._times = Times()
@@ -98,6 +97,7 @@ class PoolSession(BlockSession):
         self._ready: set[WorkerProcess] = set()
         self._doing: dict[WorkerProcess, int] = {}
         self._bad_starts = 0
+        super().__init__(problem)
         self._hire()
 
     @property
@@ -133,6 +133,7 @@ class PoolSession(BlockSession):
         for memory in self._memories:
             memory.close()
         self._memories = ()
+        super().close()
 
     def _hire(self) -> None:
         """Have as many workers as there should be. They start while others work."""

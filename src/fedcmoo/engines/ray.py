@@ -81,6 +81,7 @@ class RaySession(BlockSession):
             self._ray.kill(actor)
         if self._started_ray:
             self._ray.shutdown()
+        super().close()
 
 
 class _Actor:
