@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,6 @@ from tests.core.problems import classification, quadratics
 
 pytest.importorskip("torchjd", reason="the extra torchjd is not installed")
 from torchjd import aggregation
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 G = np.array([[2.0, -0.5, 0.3], [-0.5, 1.0, 0.1], [0.3, 0.1, 4.0]])
 EQUAL = np.full(3, 1 / 3)
@@ -85,6 +84,12 @@ def test_methods_take_torchjds_objects_as_they_are() -> None:
     assert by_object.weights == by_name.weights == by_aggregator.weights
 
 
+def test_objects_with_preferences_of_single_precision_work() -> None:
+    preference = torch.tensor([1.0, 2.0, 3.0])
+    for rule in (aggregation.AlignedMTLWeighting(preference), aggregation.UPGradWeighting(preference)):
+        assert np.isfinite(TorchJD(rule)(EQUAL, G)).all()
+
+
 def test_an_object_that_remembers_is_not_changed_by_a_run() -> None:
     """Two runs with one object give the same weights, and smoothing does go over rounds."""
     rule = aggregation.CRMOGMWeighting(aggregation.PCGradWeighting(), alpha=0.9)
@@ -121,6 +126,13 @@ def test_without_torchjd_names_can_be_listed_and_the_error_names_the_pip_line(mo
     monkeypatch.setitem(sys.modules, "torchjd.aggregation", None)
     assert "upgrad" in WEIGHTS
     with pytest.raises(MissingExtraError, match=r"pip install 'fedcmoo\[torchjd\]'"):
+        WEIGHTS["upgrad"]()
+
+
+def test_a_missing_solver_is_told_with_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr("torchjd._mixins.find_spec", lambda name: None if name == "quadprog" else found(name))
+    with pytest.raises(MissingExtraError, match=r"quadprog.*pip install 'fedcmoo\[torchjd\]'"):
         WEIGHTS["upgrad"]()
 
 

@@ -6,7 +6,7 @@ import copy
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from torch import nn
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.evaluation import Scores
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
-from fedcmoo.pareto.preferences import ratio_text
 from fedcmoo.types import Matrix
 from fedcmoo.weights.preference import check_preference, non_uniformity
 
@@ -76,7 +75,7 @@ class Front:
         problem: its name.
         objectives: their names.
         points: one for each preference.
-        reference: the losses of the untrained model [M], from which the hypervolume is measured.
+        reference: the losses [M] from which the hypervolume is measured: a tenth above those of the untrained model.
         single: a run for each objective alone, in their order; empty if there were none.
         fedavg: FedAvg on the average loss, if it was run.
     """
@@ -87,15 +86,11 @@ class Front:
     reference: tuple[float, ...]
     single: tuple[Point, ...] = ()
     fedavg: Point | None = None
-    _losses: Matrix = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_losses", np.array([point.losses for point in self.points]))
 
     @property
     def losses(self) -> Matrix:
         """The losses of all points, [n, M]."""
-        return self._losses
+        return np.array([point.losses for point in self.points])
 
     @property
     def non_dominated(self) -> NDArray[np.bool_]:
@@ -124,11 +119,9 @@ class Front:
         table.add_column("preference")
         for name in self.objectives:
             table.add_column(f"{name} loss", justify="right")
-        first = next(iter(self.points[0].scores.values()))
-        metrics = [metric for metric in first if metric != "loss"][:1]
-        for name in self.objectives:
-            for metric in metrics:
-                table.add_column(f"{name} {metric}", justify="right")
+        metrics = _first_metrics(self.points[0].scores)
+        for name, metric in metrics.items():
+            table.add_column(f"{name} {metric}", justify="right")
         table.add_column("angle", justify="right")
         table.add_column("dominated")
         for point, free in zip(self.points, self.non_dominated, strict=True):
@@ -136,7 +129,7 @@ class Front:
         table.add_section()
         for point in (*self.single, *([self.fedavg] if self.fedavg else [])):
             table.add_row(*_cells(point, metrics), "", "")
-        table.caption = f"hypervolume {self.hypervolume:.4f} against the untrained model"
+        table.caption = f"hypervolume {self.hypervolume:.4f}"
         if self.fedavg is not None:
             table.caption += f"; FedAvg's {hypervolume([self.fedavg.losses], self.reference):.4f}"
         return table
@@ -205,10 +198,15 @@ def pick(folder: str | Path, preference: Sequence[float]) -> Point:
     return Front.load(folder).pick(preference)
 
 
-def _cells(point: Point, metrics: Sequence[str]) -> list[str]:
-    label = ratio_text(point.preference) if point.preference else point.label
+def _first_metrics(scores: Scores) -> dict[str, str]:
+    """By objective, the first metric beside its loss."""
+    found = {name: next((m for m in values if m != "loss"), None) for name, values in scores.items()}
+    return {name: metric for name, metric in found.items() if metric is not None}
+
+
+def _cells(point: Point, metrics: dict[str, str]) -> list[str]:
     losses = [f"{loss:.4f}" for loss in point.losses]
-    return [label, *losses, *(f"{values[metric]:.4f}" for values in point.scores.values() for metric in metrics)]
+    return [point.label, *losses, *(f"{point.scores[name][metric]:.4f}" for name, metric in metrics.items())]
 
 
 def _plain(point: Point) -> dict[str, Any]:

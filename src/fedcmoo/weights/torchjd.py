@@ -38,9 +38,8 @@ class TorchJD:
     Negative eigenvalues of G (noise of a compressed estimate) count as zero. Where a rule gives no usable weights (all
     zero, as CAGrad does at a stationary point, or not finite) the previous ones stay.
 
-    What an object remembers (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are
-    resumed exactly and two runs with one object do not mix. NashMTL's state, a starting point for its
-    solver, is new in every round.
+    What an object remembers (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are resumed exactly
+    and two runs with one object do not mix. NashMTL's state, a starting point for its solver, is new in every round.
 
     Args:
         rule: the object; it is never changed.
@@ -82,7 +81,9 @@ def apply(rule: nn.Module, w: Vector, G: Matrix, memory: dict[str, Tensor], norm
     if isinstance(rule, agg.NashMTL):  # it wants a Jacobian: any one with this Gramian does
         rule, stat = rule.weighting, torch.from_numpy(root(G))
     else:
-        rule, stat = getattr(rule, "gramian_weighting", rule), torch.from_numpy(G)
+        preference = getattr(rule, "pref_vector", None)  # torchjd wants both of one dtype
+        dtype = torch.float64 if preference is None else preference.dtype
+        rule, stat = getattr(rule, "gramian_weighting", rule), torch.from_numpy(G).to(dtype)
     known = {name.removeprefix(MEMORY): value for name, value in memory.items() if name.startswith(MEMORY)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of solvers to their programmers

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from fedcmoo.optional import MissingExtraError
 from fedcmoo.types import Matrix, Vector
-from fedcmoo.weights.torchjd import aggregation, apply
+from fedcmoo.weights.torchjd import EXTRA, aggregation, apply
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,12 @@ class NamedRule(ABC):
     normalize: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.make(M=2)  # so that a missing package and wrong settings show at once
+        try:
+            self.make(M=2)  # so that a missing package and wrong settings show at once
+        except MissingExtraError:
+            raise
+        except ImportError as error:  # torchjd is there, but not the solver that this rule needs
+            raise MissingExtraError(f"{error}. Or: pip install 'fedcmoo[{EXTRA}]'") from error
 
     @abstractmethod
     def make(self, M: int) -> Any:
