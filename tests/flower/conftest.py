@@ -17,5 +17,5 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     pytest.importorskip("flwr")
     from fedcmoo.engines.flower.deploy import Deployment
 
-    with Deployment(tmp_path_factory.mktemp("federation"), nodes=3) as deployment:
+    with Deployment(tmp_path_factory.mktemp("federation"), nodes=3, durable=True) as deployment:
         yield deployment

@@ -85,15 +85,15 @@ def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterr
     app = tmp_path / "app"
     write_app(app, chosen)
     server_app = app / "federation" / "server_app.py"
-    server_app.write_text(
-        server_app.read_text()
-        + f"\nimport os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
-    )
-    first = federation.run(app, {"folder": str(tmp_path / "out")})
+    tell = f"\nimport os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+    server_app.write_text(server_app.read_text() + tell)
+    command = federation.run(app, {"folder": str(tmp_path / "out")})
     wait_for_rounds(tmp_path, 1)
     time.sleep(1)  # into the middle of round two
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    os.killpg(first.pid, signal.SIGKILL)  # the command that followed its log
+    os.killpg(federation.superlink.pid, signal.SIGKILL)
+    os.killpg(command.pid, signal.SIGKILL)  # which followed the run's log
+    federation.start_superlink()
 
     history = run(federation, tmp_path, app, resume=True)
 

@@ -40,6 +40,7 @@ class Deployment:
         nodes: how many SuperNodes are started at once; more can follow with `start_node`.
         node_config: further settings of every node; "{partition}" in it is the node's number.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
+        durable: keep the SuperLink's state in a file, so that nodes find back to one that was killed and started again.
         warm: fork every process from one that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
     """
 
@@ -47,8 +48,10 @@ class Deployment:
     nodes: int = 3
     node_config: str = ""
     keys: Path | None = None
+    durable: bool = False
     warm: bool = True
     node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    superlink: subprocess.Popen[bytes] = field(init=False, repr=False)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Self:
@@ -81,6 +84,26 @@ class Deployment:
             "no_proxy": f"{HOST},localhost",
             "OMP_NUM_THREADS": "1",
         }
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink; again, if it was killed."""
+        connection: dict[str, object] = {"address": f"{HOST}:{self.port}"}
+        command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.durable:
+            command += ["--database", str(self.folder / "superlink.db")]
+        if self.keys is None:
+            command += ["--insecure"]
+            connection["insecure"] = True
+        else:
+            command += ["--ssl-ca-certfile", str(self.keys / "ca.crt"), "--enable-supernode-auth"]
+            command += ["--ssl-certfile", str(self.keys / "server.crt"), "--ssl-keyfile", str(self.keys / "server.key")]
+            connection["root-certificates"] = str(self.keys / "ca.crt")
+        (self.folder / "flwr" / "config.toml").write_text(write_toml({"superlink": {NAME: connection}}))
+        while _listening(self.port):  # one that was killed a moment ago
+            time.sleep(0.05)
+        self.superlink = self._launch("superlink", command)
+        self._await_port(self.superlink)
 
     def start_node(self, partition: int, partitions: int | None = None, key: Path | None = None) -> None:
         """Start a SuperNode that holds the clients of this partition."""
@@ -136,19 +159,7 @@ class Deployment:
         if self.warm:
             self._await_warm(self._launch("warm", [sys.executable, "-m", warm.__name__, str(self.folder / "bin")]))
         self.port = free_port()
-        connection: dict[str, object] = {"address": f"{HOST}:{self.port}"}
-        command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
-        command += ["--disable-runtime-dependency-installation"]
-        if self.keys is None:
-            command += ["--insecure"]
-            connection["insecure"] = True
-        else:
-            command += ["--ssl-ca-certfile", str(self.keys / "ca.crt"), "--enable-supernode-auth"]
-            command += ["--ssl-certfile", str(self.keys / "server.crt"), "--ssl-keyfile", str(self.keys / "server.key")]
-            connection["root-certificates"] = str(self.keys / "ca.crt")
-        (self.folder / "flwr" / "config.toml").write_text(write_toml({"superlink": {NAME: connection}}))
-        superlink = self._launch("superlink", command)
-        self._await_port(superlink)
+        self.start_superlink()
         if self.keys is not None:
             for n in range(self.nodes):
                 self.flwr("supernode", "register", str(self.keys / f"node-{n}.pub"), NAME)
@@ -172,9 +183,8 @@ class Deployment:
     def _await_port(self, superlink: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + 60
         while superlink.poll() is None and time.monotonic() < until:
-            with socket.socket() as probe:
-                if probe.connect_ex((HOST, self.port)) == 0:
-                    return
+            if _listening(self.port):
+                return
             time.sleep(0.1)
         raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')}")
 
@@ -184,6 +194,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def _signal_group(process: subprocess.Popen[bytes], signum: int) -> None:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 HELLO = "query.hello"
 ASK = "train.ask"
-POLL = 0.1
+POLL = 0.25
 """Seconds between two looks for an answer; more where there are many nodes, so as not to flood the SuperLink."""
 
 
@@ -58,7 +58,7 @@ class Post:
             if letter_id is None:
                 inbox.put((node, None))
             else:
-                wait = (node, letter_id, until, max(POLL, 0.02 * len(nodes)), inbox)
+                wait = (node, letter_id, until, max(POLL, 0.05 * len(nodes)), inbox)
                 threading.Thread(target=self._wait, args=wait, daemon=True).start()
         started = time.monotonic()
         left = set(nodes)
