@@ -55,7 +55,8 @@ def commands(folder: Path, nodes: int, host: str, port: int = 8000) -> str:
     """The commands that use the keys, to print."""
     lines = [
         "# the server, whose port must be reachable by the nodes",
-        f"flower-superlink --host 0.0.0.0 --port {port} --disable-runtime-dependency-installation \\",
+        f"flower-superlink --host 0.0.0.0 --port {port} --database superlink.db \\",
+        "    --disable-runtime-dependency-installation \\",
         f"    --ssl-ca-certfile {folder}/ca.crt --ssl-certfile {folder}/server.crt \\",
         f"    --ssl-keyfile {folder}/server.key --enable-supernode-auth",
         "",
