@@ -74,9 +74,15 @@ def resolve(
     table = merge(preset(problem, method, small), file)
     table = merge(table, {"problem": {"name": problem}, "method": {"name": method}})
     table = merge(table, options)
+    return RunConfig.from_table(merge(table, settings(sets)))
+
+
+def settings(sets: Sequence[str]) -> Table:
+    """The table that all --set KEY=VALUE together stand for."""
+    table: Table = {}
     for text in sets:
         table = merge(table, _assignment(text))
-    return RunConfig.from_table(table)
+    return table
 
 
 def given(**options: Any) -> Table:

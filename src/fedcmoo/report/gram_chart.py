@@ -1,0 +1,51 @@
+"""Errors of Gram estimators against what a client uploads, as a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcmoo.bench.gram_result import GramBench
+from fedcmoo.compression import NUMBER
+from fedcmoo.report.chart import Chart, Line, Panel
+
+SEE = (
+    "Lower and further left is better: how wrong the server's Gram matrix is (in percent, at unit scale), against what "
+    "a client uploads for it, where 1 is a whole model. The sketch stays exact where uploads are a hundredth of a model."
+)
+COLOURS = {
+    "sketch": "#000000",
+    "sketch, 32 bits": "#7f7f7f",
+    "one-way randomized SVD": "#0072b2",
+    "two-way randomized SVD": "#56b4e9",
+    "one-way random mask": "#d55e00",
+    "two-way random mask": "#e69f00",
+    "one-way top-k": "#009e73",
+    "two-way top-k": "#8fd3b6",
+    "one-way quantizer": "#cc79a7",
+    "sum of client Grams": "#a05a2c",
+}
+"""By estimator; its other variants are left out of the figure, which has enough lines."""
+
+
+def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequence[str], note: str = "") -> Chart:
+    """A panel for each problem, whose comparisons may be several, one for each seed."""
+    panels = []
+    for same, title in zip(benches, titles, strict=True):
+        lines = [_line(same, estimator) for estimator in COLOURS]
+        about = f"{title}: d = {same[0].d:,}, M = {same[0].M}"
+        panels.append(Panel(about, "nRMSE of G, %", [line for line in lines if line.y], x_log=True, y_log=True))
+    return Chart(name, "Errors of Gram estimators against upload", SEE, panels, note)
+
+
+def errors(bench: GramBench, estimator: str) -> dict[float, float]:
+    """The mean error in percent at unit scale, as the paper has it, by budget."""
+    return {row.budget: 100 * float(np.mean(row.normalized)) for row in bench.rows if row.estimator == estimator}
+
+
+def _line(benches: Sequence[GramBench], estimator: str) -> Line:
+    rows = sorted((row for row in benches[0].rows if row.estimator == estimator), key=lambda row: row.upload)
+    x = [row.upload / (NUMBER * benches[0].d) for row in rows]
+    y = [float(np.mean([errors(bench, estimator)[row.budget] for bench in benches])) for row in rows]
+    return Line(estimator, {"upload of a client / d numbers": x}, y, style="marked", colour=COLOURS[estimator])

@@ -1,0 +1,131 @@
+"""One HTML page with interactive charts that needs no network: scripts, styles and numbers are all inside."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from importlib import metadata, resources
+from pathlib import Path
+
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.optional import require
+from fedcmoo.report.chart import Chart
+from fedcmoo.report.table import Table
+
+VERDICTS = {"holds": "holds", "does not hold": "fails", "not decided at this scale": "open"}
+"""Cells that are shown as a mark, and its style."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        name: what links call it.
+        title: above it.
+        text: a paragraph below the title.
+        tables, charts: what it shows, in this order.
+        failures: what could not be made, and why.
+        details: texts such as configurations, by title, folded.
+    """
+
+    name: str
+    title: str
+    text: str = ""
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    failures: Sequence[str] = ()
+    details: Sequence[tuple[str, str]] = ()
+
+
+def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -> None:
+    """Write the page. Needs the extra `report`."""
+    plotly: str = require("plotly.offline", extra="report").get_plotlyjs()
+    links = "".join(f'<a href="#{escape(s.name)}">{escape(s.title)}</a>' for s in sections)
+    body = "\n".join(_section(section) for section in sections)
+    page = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>{_file("page.css")}</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1><p class="soft">{escape(lead)}</p></header>
+<nav><div>{links}</div></nav>
+<main>
+{body}
+</main>
+<footer class="soft">{escape(versions())}</footer>
+<script>{plotly}</script>
+<script>{_file("page.js")}</script>
+</body>
+</html>
+"""
+    write_atomically(path, page.encode())
+
+
+def versions() -> str:
+    """The versions of what computed the numbers."""
+    names = ["fedcmoo", "torch", "numpy", "scipy"]
+    return ", ".join([f"{name} {metadata.version(name)}" for name in names] + [f"Python {platform.python_version()}"])
+
+
+def _section(section: Section) -> str:
+    parts = [f'<section id="{escape(section.name)}"><h2>{escape(section.title)}</h2>']
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    parts += [f'<p class="failed">{escape(failure)}</p>' for failure in section.failures]
+    parts += [_table(table) for table in section.tables]
+    parts += [_chart(chart) for chart in section.charts]
+    parts += [
+        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
+        for name, text in section.details
+    ]
+    return "\n".join([*parts, "</section>"])
+
+
+def _table(table: Table) -> str:
+    has_verdicts = any(cell in VERDICTS for row in table.rows for cell in row)
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+    rows = "\n".join(
+        "<tr>" + "".join(_cell(n, c) for n, c in zip(table.header, row, strict=True)) + "</tr>" for row in table.rows
+    )
+    title = f"<h3>{escape(table.title)}</h3>" if table.title else ""
+    return (
+        f'{title}<div class="scroll"><table{" class=cards" if has_verdicts else ""}>'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>{_note(table.note)}"
+    )
+
+
+def _cell(name: str, cell: str) -> str:
+    style = VERDICTS.get(cell)
+    content = f'<span class="verdict {style}">{escape(cell)}</span>' if style else escape(cell)
+    return f'<td data-name="{escape(name)}">{content}</td>'
+
+
+def _chart(chart: Chart) -> str:
+    panels = [asdict(panel) | {"axes": panel.axes} for panel in chart.panels]
+    axes = list(dict.fromkeys(axis for panel in chart.panels for axis in panel.axes))
+    data = json.dumps({"panels": panels, "axes": axes, "colours": chart.colours}, allow_nan=False)
+    data = data.replace("</", "<\\/")  # "</" could end the script element early
+    places = "".join(f'<div class="panel{" radial" if panel.spokes else ""}"></div>' for panel in chart.panels)
+    size = {1: " one", 2: " two"}.get(len(chart.panels), "")
+    return (
+        f'<figure class="chart" id="{escape(chart.name)}" style="margin:0"><h3>{escape(chart.title)}</h3>'
+        f'<p>{escape(chart.see)}</p><div class="controls"></div><div class="panels{size}">{places}</div>'
+        f'{_note(chart.note)}<script type="application/json">{data}</script></figure>'
+    )
+
+
+def _note(note: str) -> str:
+    return f'<p class="note">{escape(note)}</p>' if note else ""
+
+
+def _file(name: str) -> str:
+    return (resources.files("fedcmoo.report") / name).read_text()

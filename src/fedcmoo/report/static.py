@@ -1,0 +1,115 @@
+"""Charts as pictures."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.report.chart import Chart, Line, Panel
+
+IN_A_ROW = 3
+WIDTH, HEIGHT = 4.2, 3.3
+
+STYLES: dict[str, dict[str, Any]] = {
+    "line": {"lw": 1.8},
+    "marked": {"lw": 1.8, "marker": "o", "ms": 5},
+    "points": {"lw": 0, "marker": "o", "ms": 8, "zorder": 4},
+    "hollow": {"lw": 0, "marker": "o", "ms": 8, "mfc": "white", "mew": 1.8, "zorder": 4},
+    "dashed": {"lw": 1.4, "ls": "--"},
+    "ray": {"lw": 1.1, "alpha": 0.55},
+}
+
+
+def draw(chart: Chart, axis: str | None = None) -> Figure:
+    """The chart's panels, at most three in a row, with one legend below and the scale under it.
+
+    Args:
+        chart: what to draw.
+        axis: which x-axis, where there are several; by default each panel's first.
+    """
+    columns = min(IN_A_ROW, len(chart.panels))
+    rows = -(-len(chart.panels) // columns)
+    figure = Figure(figsize=(max(WIDTH * columns, 6.0), HEIGHT * rows + 0.9), layout="constrained")
+    colours = chart.colours
+    for n, panel in enumerate(chart.panels, start=1):
+        ax = figure.add_subplot(rows, columns, n, projection="polar" if panel.spokes else None)
+        if panel.spokes:
+            _radial(ax, panel, colours)
+        else:
+            _panel(ax, panel, axis or panel.axes[0], colours)
+        ax.set_title(panel.title, fontsize="medium")
+    if chart.labels:
+        figure.legend(
+            handles=_handles(chart), loc="outside lower center", ncols=min(6, len(chart.labels)), frameon=False
+        )
+    figure.suptitle(chart.title)
+    if chart.note:
+        width = int(figure.get_figwidth() * 16)
+        figure.supxlabel("\n".join(textwrap.wrap(chart.note, width)), fontsize="x-small", color="0.35")
+    return figure
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as SVG and PNG; the same figure gives the same bytes. Returns the paths."""
+    paths = []
+    with matplotlib.rc_context({"svg.hashsalt": "fedcmoo"}):
+        for suffix, about in ((".svg", {"Date": None}), (".png", {"Software": None})):
+            picture = io.BytesIO()
+            figure.savefig(picture, format=suffix[1:], dpi=150, metadata=about)
+            paths.append(stem.with_name(stem.name + suffix))
+            write_atomically(paths[-1], picture.getvalue())
+    return paths
+
+
+def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
+    for line in panel.lines:
+        colour = line.colour or colours.get(line.label, "0.5")
+        x = np.asarray(line.x[axis])
+        ax.plot(x, line.y, color=colour, **STYLES[line.style])
+        if line.low:
+            ax.fill_between(x, line.low, line.high, color=colour, alpha=0.18, lw=0)
+    if panel.from_zero:
+        ax.set(xlim=(0, None), ylim=(0, None))
+    if panel.y_range:
+        ax.set_ylim(*panel.y_range)
+    if panel.infeasible:
+        x_least, y_least = panel.infeasible
+        ax.axvspan(0, x_least, color="0.92", lw=0, zorder=0)
+        ax.axhspan(0, y_least, color="0.92", lw=0, zorder=0)
+        ax.axvline(x_least, color="0.4", ls="--", lw=1)
+        ax.axhline(y_least, color="0.4", ls="--", lw=1)
+    if panel.x_log:
+        ax.set_xscale("log")
+    if panel.y_log:
+        ax.set_yscale("log")
+    ax.set(xlabel=axis, ylabel=panel.y)
+    ax.grid(alpha=0.3)
+
+
+def _radial(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
+    angles = np.linspace(0, 2 * np.pi, len(panel.spokes), endpoint=False)
+    for line in panel.lines:
+        ax.plot(np.append(angles, angles[0]), [*line.y, line.y[0]], color=colours[line.label], **STYLES["line"])
+    size = "x-small" if len(panel.spokes) > 12 else "small"
+    ax.set_xticks(angles, panel.spokes, fontsize=size)
+    ax.tick_params(axis="y", labelsize="x-small")
+
+
+def _handles(chart: Chart) -> list[Line2D]:
+    """One entry for each label, in the style of its first line."""
+    first: dict[str, Line] = {}
+    for panel in chart.panels:
+        for line in panel.lines:
+            if line.style != "ray":
+                first.setdefault(line.label, line)
+    colours = chart.colours
+    return [Line2D([], [], color=colours[label], label=label, **STYLES[line.style]) for label, line in first.items()]

@@ -1,0 +1,156 @@
+"""The paper's claims as data, and the rule that decides whether our runs bear them out.
+
+The claims stand in `claims.toml`. Each is a number that should be positive (FedCMOO's accuracy minus FSMGDA's, say); a
+target measures it once for every seed, and `judge` turns the measurements into a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from fedcmoo.report.table import Table, mean_and_spread
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided at this scale"
+
+RULE = (
+    "The rule: a claim is a number that should be positive, measured once for every seed. Its standard error is the "
+    "spread over seeds divided by the square root of their number, but never less than the claim's resolution, which "
+    "is what a single measurement cannot tell from zero (the choice of test images, say). The claim holds if the mean "
+    "is more than two standard errors above zero, does not hold if it is more than two below, and is not decided "
+    "otherwise. Claims marked † are about levels that rise with the number of rounds, so runs below the paper's scale "
+    "can bear them out but not refute them."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim of the paper.
+
+    Attributes:
+        id: its name.
+        target: which target measures it.
+        text: what the paper says.
+        where: where it says so.
+        quantity: what is measured; positive if the claim is true.
+        unit: of the quantity.
+        resolution: what a single measurement of it cannot tell from zero, one standard error.
+        paper: the quantity in the paper's own numbers, if it gives them.
+        rises: whether the quantity rises with the number of rounds.
+    """
+
+    id: str
+    target: str
+    text: str
+    where: str
+    quantity: str
+    unit: str
+    resolution: float
+    paper: float | None = None
+    rises: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.resolution > 0:
+            raise ValueError(f"the resolution of claim {self.id!r} must be positive, but got {self.resolution}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what was measured of it.
+
+    Attributes:
+        claim: the claim.
+        values: the quantity, one for each seed; none if it could not be measured.
+        verdict: one of `HOLDS`, `FAILS`, `OPEN`.
+    """
+
+    claim: Claim
+    values: Sequence[float]
+    verdict: str
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """From what `dataclasses.asdict` and JSON made of a verdict."""
+        return cls(Claim(**data["claim"]), data["values"], data["verdict"])
+
+
+def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
+    """Apply the `RULE`.
+
+    Args:
+        claim: what is claimed.
+        values: the quantity, one for each seed.
+        full: whether the runs have the paper's scale.
+
+    >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
+    >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
+    ('holds', 'not decided at this scale')
+    """
+    if not values or not all(math.isfinite(value) for value in values):
+        return Verdict(claim, list(values), OPEN)
+    mean, error = float(np.mean(values)), standard_error(values, claim.resolution)
+    if mean > 2 * error:
+        return Verdict(claim, list(values), HOLDS)
+    if mean < -2 * error and (full or not claim.rises):
+        return Verdict(claim, list(values), FAILS)
+    return Verdict(claim, list(values), OPEN)
+
+
+def standard_error(values: Sequence[float], resolution: float) -> float:
+    """That of the mean of the values, and no less than the resolution."""
+    spread = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return max(spread, resolution)
+
+
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """The claims in `claims.toml`."""
+    table = tomllib.loads((resources.files("fedcmoo.reproduce") / "claims.toml").read_text())
+    known = {f.name for f in fields(Claim)}
+    for entry in table["claim"]:
+        unknown = set(entry) - known
+        if unknown:
+            raise ValueError(f"claim {entry.get('id')!r} must have only {sorted(known)}, but has {sorted(unknown)}")
+    return tuple(Claim(**entry) for entry in table["claim"])
+
+
+def judge_target(target: str, measured: Mapping[str, Sequence[float]], full: bool) -> list[Verdict]:
+    """Verdicts on all claims of a target, also on those that could not be measured."""
+    claims = [claim for claim in all_claims() if claim.target == target]
+    unknown = set(measured) - {claim.id for claim in claims}
+    if unknown:
+        raise ValueError(f"claims.toml must have every claim that {target} measures, but has not {sorted(unknown)}")
+    return [judge(claim, measured.get(claim.id, ()), full) for claim in claims]
+
+
+def claims_table(verdicts: Sequence[Verdict]) -> Table:
+    """All verdicts with the paper's number and ours."""
+    rows, records = [], []
+    for v in verdicts:
+        c = v.claim
+        digits = 1 if c.resolution >= 0.05 else 3
+        ours = f"{mean_and_spread(v.values, digits)} {c.unit}" if v.values else "not measured"
+        paper = "" if c.paper is None else f"{c.paper:.{digits}f} {c.unit}"
+        mark = " †" if c.rises else ""
+        rows.append([c.text + mark, v.verdict, f"{ours} (± {c.resolution:g})", paper, c.quantity, c.where])
+        records.append(
+            {
+                "id": c.id,
+                "verdict": v.verdict,
+                "mean": float(np.mean(v.values)) if v.values else None,
+                "spread": float(np.std(v.values, ddof=1)) if len(v.values) > 1 else None,
+                "seeds": len(v.values),
+                "resolution": c.resolution,
+                "paper": c.paper,
+                "unit": c.unit,
+            }
+        )
+    header = ["the paper's claim", "verdict", "ours", "paper", "what is measured", "where"]
+    return Table("claims", "The paper's claims", header, rows, records)

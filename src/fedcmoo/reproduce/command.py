@@ -1,0 +1,130 @@
+"""`reproduce`: make targets one after the other; what fails costs itself only, and what is done stays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedcmoo.engines.pool import usable_cores
+from fedcmoo.reproduce.claims import judge_target
+from fedcmoo.reproduce.outcome import Outcome
+from fedcmoo.reproduce.runs import Runs, estimate
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.summary import write_summary
+from fedcmoo.reproduce.targets import TARGETS, Target
+from fedcmoo.settings import SettingsError, suggestion, write_toml
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that some targets need.
+
+    Attributes:
+        name: what it is.
+        targets: who needs it.
+        rounds: how many there will be.
+        done: how many there are.
+        seconds: how long the others will take, roughly.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    rounds: int
+    done: int
+    seconds: float
+
+
+def choose(names: Iterable[str]) -> list[Target]:
+    """The targets of these names; "all" is all of them."""
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
+        if name != "all" and name not in TARGETS:
+            raise SettingsError(f"target {name!r} is not known{suggestion(name, [*TARGETS, 'all'])}")
+    return [target() for name, target in TARGETS.items() if name in chosen or "all" in chosen]
+
+
+def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[PlannedRun]:
+    """All runs that the targets need, each once."""
+    found: dict[Path, PlannedRun] = {}
+    for target in targets:
+        for part, labels in target.plan(study).items():
+            for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
+                place = runs.place(config)
+                if place in found:
+                    before = found[place].targets
+                    found[place] = replace(found[place], targets=tuple(dict.fromkeys((*before, target.name))))
+                    continue
+                seconds = estimate(config, runs, usable_cores())
+                name = f"{part} {label}, seed {config.seed}"
+                found[place] = PlannedRun(name, (target.name,), config.rounds, runs.rounds_done(config), seconds)
+    return list(found.values())
+
+
+def reproduce(
+    targets: Sequence[Target], study: Study, out: Path, runs: Runs, say: Callable[[str], None] = log.info
+) -> dict[str, str]:
+    """Make the targets, and after each of them the summary and the page of all that the folder has.
+
+    Args:
+        targets: what to make.
+        study: at what scale.
+        out: the folder of tables, figures and the page.
+        runs: the runs.
+        say: is told what happens.
+
+    Returns:
+        What failed and why, by target and part; empty if all went well.
+    """
+    failures: dict[str, str] = {}
+    for target in targets:
+        say(f"{target.name}: {target.title}")
+        try:
+            outcome = make(target, study, runs, say)
+            outcome.save(out)
+            write_summary(out)
+        except Exception as error:
+            log.debug("%s failed", target.name, exc_info=True)
+            failures[target.name] = describe(error)
+        else:
+            failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
+    return failures
+
+
+def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
+    """One target: its runs, then what it makes of them."""
+    results, failed = {}, {}
+    plan = target.plan(study)
+    for part in plan:
+        try:
+            results[part] = target.part(study, part, runs)
+        except Exception as error:
+            log.debug("%s %s failed", target.name, part, exc_info=True)
+            failed[part] = describe(error)
+            say(f"{target.name} {part} failed: {failed[part]}")
+    if not results:
+        raise RuntimeError("; ".join(f"{part}: {why}" for part, why in failed.items()))
+    scale = target.scale(study)
+    made = target.make(study, results, scale)
+    full = study.full and not scale.startswith("small scale")
+    configurations = {
+        f"{part}: {label}": write_toml(configs[0].to_table())
+        for part, labels in plan.items()
+        if part in results
+        for label, configs in labels.items()
+    }
+    verdicts = judge_target(target.name, made.measured, full)
+    return Outcome(target.name, target.title, scale, made.tables, made.charts, verdicts, failed, configurations)
+
+
+def describe(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split()) or "no reason given"
+    return (
+        text
+        if isinstance(error, (ValueError, OSError, ImportError, RuntimeError))
+        else f"{type(error).__name__}: {text}"
+    )

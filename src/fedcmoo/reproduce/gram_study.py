@@ -1,0 +1,65 @@
+"""A comparison of Gram estimators as a run of the reproduction: made once, found again by its configuration."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedcmoo.bench.gram import BUDGETS, bench_gram
+from fedcmoo.bench.gram_result import GramBench, Row
+from fedcmoo.callbacks import Callback
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.reproduce.study import StudyConfig
+from fedcmoo.settings import write_toml
+
+FILE = "gram.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramStudy(StudyConfig):
+    """Train, and compare every estimator at equal budgets with the exact Gram matrix.
+
+    Args:
+        every: rounds from one comparison to the next.
+        budgets: uploads in multiples of d numbers.
+    """
+
+    every: int = 1
+    budgets: Sequence[float] = BUDGETS
+
+    @classmethod
+    def of(cls, config: StudyConfig, every: int) -> GramStudy:
+        """The comparison while some configuration trains."""
+        return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
+
+    def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
+        """Measure; an interrupted comparison starts anew, since a part of it says nothing about its times."""
+        if not isinstance(self.method, (FedCMOO, FedCMOOPref)):
+            raise ValueError(f"method must be one that estimates a Gram matrix, but got {type(self.method).__name__}")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
+        start = time.perf_counter()
+        bench = bench_gram(
+            self.problem.build(self.seed, None if self.data is None else Path(self.data)),
+            self.method,
+            self.rounds,
+            every=self.every,
+            budgets=self.budgets,
+            clients_per_round=self.clients_per_round,
+            seed=self.seed,
+            callbacks=callbacks,
+        )
+        write_atomically(folder / FILE, json.dumps(bench.summary(), indent=1).encode())
+        about = {"rounds": self.rounds, "seconds": time.perf_counter() - start}
+        write_atomically(folder / "result.json", json.dumps(about).encode())
+
+
+def load_bench(folder: Path) -> GramBench:
+    """The comparison that lies in a folder."""
+    data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
+    return GramBench(**{**data, "rows": [Row(**row) for row in data["rows"]]})

@@ -1,0 +1,115 @@
+"""FedCMOO that also measures what a round's local training achieves, with FedCMOO and with FSMGDA (appendix E.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.evaluation import columns, evaluate
+from fedcmoo.gram.base import gram_matrix
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.methods import FSMGDA, FedCMOO
+from fedcmoo.methods.base import at_least_one, positive
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
+from fedcmoo.weights import min_norm
+
+WAYS = ("FedCMOO", "FSMGDA", "FSMGDA at FedCMOO's client_lr")
+"""The ways of local training that are compared; the last one has all from drift and nothing from the step size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalProgress(FedCMOO):
+    """FedCMOO, unchanged; in every so manieth round its clients also train from the same model as FSMGDA's would.
+
+    Losses and accuracies on all of a client's own data, before and after its K local steps, are averaged over
+    objectives and over the cohort. A client of FSMGDA ends with M models; what it contributes is their weighted
+    sum, so its end is x - Σ_k w_k Δ_{i,k} with the min-norm weights of the round. In the history, `notes` have
+    "WAY: loss reduction" and "WAY: accuracy gain" for each of the `WAYS`.
+
+    Args:
+        fsmgda_client_lr: the clients' learning rate with which FSMGDA is meant to be run on the problem.
+        measure_every: rounds from one measurement to the next.
+    """
+
+    title: ClassVar[str] = "FedCMOO that measures what local training achieves"
+
+    fsmgda_client_lr: float = 0.1
+    measure_every: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(fsmgda_client_lr=self.fsmgda_client_lr)
+        at_least_one(measure_every=self.measure_every)
+
+    def fsmgda(self) -> dict[str, FSMGDA]:
+        """FSMGDA at either learning rate, by the phase in which its updates are asked for."""
+        common = {"local_steps": self.local_steps, "batch_size": self.batch_size, "optimizer": self.optimizer}
+        rates = (self.fsmgda_client_lr, self.client_lr)
+        return {f"fsmgda-{n}": FSMGDA(client_lr=lr, **common) for n, lr in enumerate(rates)}  # type: ignore[arg-type]
+
+    def tasks(self) -> Mapping[str, Task]:
+        others = {phase: method.tasks()["train"] for phase, method in self.fsmgda().items()}
+        return {**super().tasks(), **others, "measure": Measure(self)}
+
+    def round(self, server: Server) -> Round:
+        measured = server.round % self.measure_every == 0
+        message = {}
+        if measured:
+            for phase in self.fsmgda():
+                sums = yield Ask(phase)
+                updates = sums.mean("updates")[:, : server.sizes.d_shared]
+                message[phase] = torch.from_numpy(min_norm(gram_matrix(updates)))
+        before = (server.x.clone(), server.buffers, server.counters)
+        yield from super().round(server)
+        if measured:
+            after = (server.x, server.buffers, server.counters)
+            server.x, server.buffers, server.counters = before
+            sums = yield Ask("measure", Message(w=torch.from_numpy(server.w), **message))
+            server.x, server.buffers, server.counters = after
+            for way, (reduction, gain) in zip(WAYS, sums.mean("progress").tolist(), strict=True):
+                server.notes |= {f"{way}: loss reduction": reduction, f"{way}: accuracy gain": gain}
+
+
+@dataclass(frozen=True)
+class Measure(Task):
+    """Train in each of the `WAYS` from x; the reply is loss reduction and accuracy gain of each, [ways, 2]."""
+
+    method: LocalProgress
+
+    def answer(self, client: Client, message: Message) -> Message:
+        model, method, own = client.model, self.method, client.state
+        model.load(own.x, own.buffers, own.counters)
+        before = mean_scores(client)
+        training = method.training(reuse_jacobian=False)
+        client.train(message["w"].tolist(), training.steps, training.lr, training.optimizer, training.batch_size)
+        ends = [mean_scores(client)]
+        for phase, fsmgda in method.fsmgda().items():
+            updates, buffers, counters = client.train_each(
+                fsmgda.local_steps, fsmgda.client_lr, fsmgda.optimizer, fsmgda.batch_size
+            )
+            model.load(own.x - updates.T @ message[phase].to(updates), buffers, counters)
+            ends.append(mean_scores(client))
+        signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)  # a loss falls, an accuracy rises
+        client.first = None
+        return Message(progress=torch.stack([(end - before) * signs for end in ends]))
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        check(reply, {"progress": Field((len(WAYS), 2), torch.float64)}, sender)
+        return reply
+
+
+def mean_scores(client: Client) -> Tensor:
+    """Loss and accuracy (0 where there is none) of the worker's model on the client's data, means over objectives."""
+    problem: Problem = client.problem
+    values = evaluate(problem, client.model, client.data, 0, len(client.data)) / len(client.data)
+    by_metric = {"loss": values.new_zeros(()), "accuracy": values.new_zeros(())}
+    for (_, metric), value in zip(columns(problem), values, strict=True):
+        if metric in by_metric:
+            by_metric[metric] = by_metric[metric] + value / problem.M
+    return torch.stack([by_metric["loss"], by_metric["accuracy"]])

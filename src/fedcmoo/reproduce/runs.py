@@ -1,0 +1,114 @@
+"""The runs of a reproduction: made once, found again by their configuration, gone on with if cut off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.history import read_history
+from fedcmoo.report.runs import NOT_RESULTS, SavedRun, flatten
+from fedcmoo.reproduce.study import StudyConfig
+
+FINISHED = "result.json"
+"""The file that a run writes last."""
+
+
+class Runs:
+    """A folder with one folder for every configuration that was run.
+
+    Args:
+        folder: where they are.
+        callbacks: makes a run's callbacks of its name.
+    """
+
+    def __init__(self, folder: Path, callbacks: Callable[[str], Sequence[Callback]] = lambda name: ()) -> None:
+        self.folder = folder
+        self._callbacks = callbacks
+        self._failed: dict[Path, Exception] = {}
+
+    def place(self, config: StudyConfig) -> Path:
+        """The folder of a run: a name for people, and a hash of all that changes its results."""
+        table = config.to_table()
+        results = {key: value for key, value in table.items() if key not in NOT_RESULTS}
+        digest = hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()[:10]
+        return self.folder / f"{table['problem']['name']}-{table['method']['name']}-seed{config.seed}-{digest}"
+
+    def is_finished(self, config: StudyConfig) -> bool:
+        """Whether the run is there, whole."""
+        return (self.place(config) / FINISHED).exists()
+
+    def rounds_done(self, config: StudyConfig) -> int:
+        """How many rounds of a run are there."""
+        return len(read_history(self.place(config) / "history.jsonl"))
+
+    def get(self, config: StudyConfig) -> SavedRun:
+        """The run of a configuration: read if it is finished, else made, or gone on with.
+
+        A run that failed is not tried again while this object lives: another target that needs it gets the same error.
+        """
+        place = self.place(config)
+        if place in self._failed:
+            raise self._failed[place]
+        if not self.is_finished(config):
+            try:
+                begun = (place / "config.toml").exists()
+                config.execute(place, self._callbacks(place.name), resume=begun)
+            except Exception as error:
+                self._failed[place] = error
+                raise
+        return SavedRun.read(place)
+
+
+ROUGH = {
+    "two-digits": 0.004,
+    "multimnist": 0.02,
+    "mnist-fmnist": 0.02,
+    "cifar10-mnist": 0.25,
+    "celeba": 4.0,
+    "celeba5": 4.0,
+    "qm9": 0.5,
+    "valleys": 0.05,
+}
+"""Seconds of one local step with a batch of 128 on one core, by problem: for estimates before anything is measured."""
+
+OBJECTIVES = {"celeba": 40, "celeba5": 5, "qm9": 11}
+"""The number of objectives; two where nothing is said."""
+
+
+def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
+    """Seconds that a run still needs: from finished runs like it where there are any, else a rough guess."""
+    if runs.is_finished(config):
+        return 0.0
+    left = config.rounds - runs.rounds_done(config)
+    return left * (_measured(config, runs) or _guessed(config, cores))
+
+
+def _measured(config: StudyConfig, runs: Runs) -> float | None:
+    """Seconds per round of a finished run that does the same work in a round."""
+    wanted = _work(config.to_table())
+    for file in sorted(runs.folder.glob(f"{wanted['problem.name']}-*/{FINISHED}")):
+        if _work(SavedRun.read(file.parent).config) == wanted:
+            result = json.loads(file.read_text())
+            return float(result["seconds"] / result["rounds"])
+    return None
+
+
+def _work(table: Any) -> dict[str, Any]:
+    names = ("problem.name", "method.name", "method.local_steps", "method.batch_size", "clients_per_round", "budgets")
+    flat = flatten(table)
+    return {name: flat.get(name) for name in names}
+
+
+def _guessed(config: StudyConfig, cores: int) -> float:
+    work = _work(config.to_table())
+    problem, method = work["problem.name"], work["method.name"]
+    M = OBJECTIVES.get(problem, 2)
+    each = getattr(config.method, "measure_every", 1)
+    steps = {"fsmgda": M, "local-progress": 1 + 5 * M / each}.get(method, 1) * config.method.local_steps
+    gradients = 0 if method in ("fedavg", "fsmgda") else M
+    batch = (config.method.batch_size or 128) / 128
+    return (steps + gradients) * ROUGH.get(problem, 0.02) * batch * config.clients_per_round / cores

@@ -1,0 +1,122 @@
+"""At what scale the paper is reproduced: from this every target makes the configurations of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.config import RunConfig, preset
+from fedcmoo.experiments import PROBLEMS
+from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.methods import METHODS, FedCMOO, Method
+from fedcmoo.report.runs import TITLES, flatten
+from fedcmoo.reproduce.local_progress import LocalProgress
+from fedcmoo.reproduce.rate import MeasuredFedCMOOT
+from fedcmoo.reproduce.valleys import Valleys
+from fedcmoo.settings import Table, from_table, merge
+
+SMALL_SEEDS = (0,)
+FULL_SEEDS = (0, 1, 2)
+
+AS_IN_THE_PAPER: Mapping[str, Table] = {
+    "fedcmoo": {"gram": "one-way"},
+    "fedcmoo-pref": {"gram": "one-way"},
+    "local-progress": {"gram": "one-way"},
+}
+"""Where the paper differs from the library's defaults: randomized SVD at an upload of d instead of the sketch."""
+
+NOT_SCALE = ("seed", "data", "engine", "checkpoint_every", "evaluate_every")
+"""Settings in which runs of the same scale may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(RunConfig):
+    """A run of the reproduction: as any other, but with the problem and the methods that only measure."""
+
+    problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": {**PROBLEMS, Valleys.name: Valleys}})
+    method: Method = field(
+        default_factory=FedCMOO,
+        metadata={"registry": {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}},
+    )
+
+    def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
+        """Run it in a folder."""
+        self.run(folder, callbacks, resume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A scale.
+
+    Args:
+        full: the paper's, or else one that two cores finish in minutes.
+        rounds: of every run; None for the presets'.
+        seeds: None for one seed at small scale and three at full scale.
+        data: the data folder.
+        sets: settings that go before all others, in every run.
+    """
+
+    full: bool = False
+    rounds: int | None = None
+    seeds: tuple[int, ...] | None = None
+    data: str | None = None
+    sets: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None and self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, but got {self.rounds}")
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ValueError(f"seeds must be one or several different numbers, but got {list(self.seeds)}")
+
+    @property
+    def chosen_seeds(self) -> tuple[int, ...]:
+        """The seeds of every run."""
+        return self.seeds or (FULL_SEEDS if self.full else SMALL_SEEDS)
+
+    def configs(self, problem: str, method: str, over: Mapping[str, Any] | None = None) -> list[StudyConfig]:
+        """One configuration for each seed: the preset's, as in the paper, with a target's own settings over it."""
+        base = preset(problem, method, small=not self.full)
+        table = merge(base, {"method": AS_IN_THE_PAPER.get(method, {})})
+        table = merge(table, over or {})
+        given = {"rounds": self.rounds, "data": self.data}
+        table = merge(table, {name: value for name, value in given.items() if value is not None})
+        table = merge(table, self.sets)
+        return [from_table(StudyConfig, {**table, "seed": seed}) for seed in self.chosen_seeds]
+
+    def methods(
+        self, problem: str, methods: Sequence[str], over: Mapping[str, Any] | None = None
+    ) -> dict[str, list[StudyConfig]]:
+        """Configurations by the methods' titles."""
+        return {TITLES[method]: self.configs(problem, method, over) for method in methods}
+
+
+def scale_line(plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Sequence[StudyConfig]]) -> str:
+    """What a reader has to know about the scale of some runs: in what they fall short of the paper's.
+
+    Args:
+        plan: by part of a target (a problem, say), the seeds of one of its runs.
+        full: the same at full scale.
+    """
+    parts: dict[str, list[str]] = {}
+    short = False
+    for part, configs in plan.items():
+        rounds = configs[0].rounds
+        differences = _differences(configs[0], full[part][0])
+        if len(configs) < len(full[part]):
+            differences["seeds"] = f"{len(configs)} (full scale {len(full[part])})"
+        short = short or bool(differences)
+        text = ", ".join(f"{name} {value}" for name, value in differences.items())
+        parts.setdefault(text or f"{rounds} rounds, {len(configs)} seeds", []).append(part)
+    head = "small scale" if short else "the paper's scale"
+    several = len(parts) > 1
+    return f"{head}: " + "; ".join((f"{', '.join(names)}: " if several else "") + text for text, names in parts.items())
+
+
+def _differences(config: StudyConfig, full: StudyConfig) -> dict[str, str]:
+    own, other = flatten(config.to_table()), flatten(full.to_table())
+    names = [name for name in own if name not in NOT_SCALE and own[name] != other.get(name)]
+    return {name: f"{own[name]} (full scale {other.get(name, 'none')})" for name in names}

@@ -1,0 +1,74 @@
+"""The summary of a reproduction's folder: an index, the claims, and one interactive page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.report.page import Section, versions, write_page
+from fedcmoo.reproduce.claims import FAILS, HOLDS, OPEN, RULE, claims_table
+from fedcmoo.reproduce.outcome import DATA, Outcome
+from fedcmoo.reproduce.targets import TARGETS
+
+TITLE = "Federated Communication-Efficient Multi-Objective Optimization, reproduced"
+PAGE = "report.html"
+
+
+def outcomes_in(folder: Path) -> list[Outcome]:
+    """All targets that were made in a folder, in the order of `TARGETS`."""
+    files = [folder / DATA / f"{name}.json" for name in TARGETS]
+    return [Outcome.load(file) for file in files if file.exists()]
+
+
+def write_summary(folder: Path) -> None:
+    """Write README.md, claims.md, claims.csv and report.html about everything in the folder."""
+    outcomes = outcomes_in(folder)
+    table = claims_table([verdict for outcome in outcomes for verdict in outcome.verdicts])
+    write_atomically(folder / "claims.md", f"{table.markdown()}\n{RULE}\n".encode())
+    write_atomically(folder / "claims.csv", table.csv().encode())
+    write_atomically(folder / "README.md", _index(outcomes).encode())
+    sections = [
+        Section("claims", "Claims", text=RULE, tables=[table]),
+        *(_section(outcome) for outcome in outcomes),
+    ]
+    lead = f"Every table and figure with the paper's own numbers beside ours. {count_verdicts(outcomes)}"
+    write_page(folder / PAGE, TITLE, lead, sections)
+
+
+def count_verdicts(outcomes: Sequence[Outcome]) -> str:
+    """How many claims hold, and how many do not."""
+    count = Counter(verdict.verdict for outcome in outcomes for verdict in outcome.verdicts)
+    return (
+        f"Of {count.total()} claims of the paper, {count[HOLDS]} hold, {count[FAILS]} do not hold, "
+        f"and {count[OPEN]} are not decided at this scale."
+    )
+
+
+def _section(outcome: Outcome) -> Section:
+    return Section(
+        outcome.target,
+        outcome.title,
+        text=outcome.scale,
+        tables=outcome.tables,
+        charts=outcome.charts,
+        failures=[f"not made: {part}: {why}" for part, why in outcome.failures.items()],
+        details=[(f"configuration of {name}", text) for name, text in outcome.configurations.items()],
+    )
+
+
+def _index(outcomes: Sequence[Outcome]) -> str:
+    """The folder's README: every table and picture."""
+    parts = [
+        f"# {TITLE}\n\nWritten by `fedcmoo reproduce`. {count_verdicts(outcomes)} [All claims](claims.md), "
+        f"and [one interactive page]({PAGE}) to download and open.\n\n{versions()}\n"
+    ]
+    for outcome in outcomes:
+        parts.append(f"## {outcome.title}\n\n{outcome.scale}\n")
+        parts += [f"not made: {part}: {why}\n" for part, why in outcome.failures.items()]
+        parts += [f"{table.markdown()}\n[CSV]({table.name}.csv)\n" for table in outcome.tables]
+        parts += [f"{chart.see}\n\n![{chart.title}]({chart.name}.svg)\n" for chart in outcome.charts]
+        parts += [f"- {v.claim.text}: **{v.verdict}**" for v in outcome.verdicts]
+        parts.append("")
+    return "\n".join(parts)

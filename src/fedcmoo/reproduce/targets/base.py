@@ -1,0 +1,93 @@
+"""What a target is: one table or figure of the paper."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.table import Record, mean_and_spread
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.runs import Runs
+from fedcmoo.reproduce.study import Study, StudyConfig, scale_line
+
+Plan = Mapping[str, Mapping[str, Sequence[StudyConfig]]]
+"""By part (a problem, mostly) and label (a method, mostly), one configuration for each seed."""
+
+Labelled = Mapping[str, Sequence[SavedRun]]
+Results = Mapping[str, Labelled]
+"""The same with runs, of the parts that could be made."""
+
+
+class Target(ABC):
+    """A table or figure: which runs it needs, and what it makes of them.
+
+    Parts fail by themselves: where the data of one problem is missing, the others are made.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def plan(self, study: Study) -> Plan:
+        """The runs that it needs."""
+
+    @abstractmethod
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        """Tables, charts and measurements from the parts that are there; `note` says at what scale."""
+
+    def scale(self, study: Study) -> str:
+        """The line about the scale for every table and figure."""
+        first = {part: next(iter(labels.values())) for part, labels in self.plan(study).items()}
+        full = {part: next(iter(labels.values())) for part, labels in self.plan(Study(full=True)).items()}
+        return scale_line(first, full)
+
+    def part(self, study: Study, part: str, runs: Runs) -> Labelled:
+        """The results of one part; whatever is not there yet is run."""
+        configs = self.plan(study)[part]
+        return {label: [runs.get(config) for config in seeds] for label, seeds in configs.items()}
+
+
+def percent(run: SavedRun) -> list[float]:
+    """The final test accuracies in percent."""
+    return [100 * value for value in run.values("accuracy")]
+
+
+def mean_percent(run: SavedRun) -> float:
+    """The mean of the final test accuracies in percent."""
+    return 100 * run.mean("accuracy")
+
+
+def differences(
+    first: Sequence[SavedRun], second: Sequence[SavedRun], value: Callable[[SavedRun], float]
+) -> list[float]:
+    """A number of the first runs minus that of the second, seed by seed."""
+    return [value(a) - value(b) for a, b in zip(first, second, strict=True)]
+
+
+def pair_cell(runs: Sequence[SavedRun]) -> str:
+    """The final accuracies of two objectives, mean and spread over seeds."""
+    return " / ".join(mean_and_spread([percent(run)[k] for run in runs]) for k in range(2))
+
+
+def pair_text(pair: Sequence[float] | None) -> str:
+    """The paper's accuracies of two objectives."""
+    return "" if pair is None else " / ".join(f"{value:.1f}" for value in pair)
+
+
+def accuracy_records(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> list[Record]:
+    """Rows of a CSV: one for each objective and seed."""
+    return [
+        {
+            "experiment": part,
+            "method": label,
+            "objective": name,
+            "seed": run.seed,
+            "accuracy": 100 * scores["accuracy"],
+            "loss": scores["loss"],
+            "paper_accuracy": None if paper is None else paper[k],
+        }
+        for run in runs
+        for k, (name, scores) in enumerate(run.final.items())
+    ]

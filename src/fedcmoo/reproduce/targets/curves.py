@@ -1,0 +1,60 @@
+"""Figure 1 and appendix E.1: mean test accuracy and loss over the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from fedcmoo.report.chart import Chart, Panel
+from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
+from fedcmoo.report.runs import SavedRun
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.table1 import METHODS
+
+EXPERIMENTS = (*TABLE1, "celeba", "celeba5")
+
+
+class Curves(Target):
+    name: ClassVar[str] = "curves"
+    title: ClassVar[str] = "Figure 1 and appendix E.1: learning curves"
+
+    def plan(self, study: Study) -> Plan:
+        return {problem: study.methods(problem, METHODS) for problem in EXPERIMENTS}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        charts = [_chart(metric, results, note) for metric in ("accuracy", "loss")]
+        charts += [
+            weights_chart(part, {k: v for k, v in runs.items() if k != "FedAvg"}, note)
+            for part, runs in results.items()
+        ]
+        measured = {}
+        for part, runs in results.items():
+            measured[f"speed-{part}"] = lead(runs["FedCMOO"], runs["FSMGDA"])
+            if part in ("mnist-fmnist", "multimnist"):
+                measured[f"pref-slower-{part}"] = lead(runs["FedCMOO"], runs["FedCMOO-Pref"])
+        return Made(charts=charts, measured=measured)
+
+
+def lead(first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
+    """Mean test accuracy in percent of the first runs minus that of the second, averaged over the evaluations."""
+    return [
+        100 * float(np.mean(np.subtract(a.curve("accuracy"), b.curve("accuracy"))))
+        for a, b in zip(first, second, strict=True)
+    ]
+
+
+def _chart(metric: str, results: Results, note: str) -> Chart:
+    panels = [
+        Panel(PROBLEMS[part], f"mean test {metric}", curve_lines(runs, mean_of(metric)))
+        for part, runs in results.items()
+    ]
+    see = {
+        "accuracy": "FedCMOO (blue) should rise faster than FSMGDA (orange) and end above it.",
+        "loss": "FedCMOO (blue) should fall faster than FSMGDA (orange) and end below it.",
+    }[metric]
+    return Chart(f"curves-{metric}", f"Mean test {metric} of all objectives", see, panels, note)

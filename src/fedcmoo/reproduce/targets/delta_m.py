@@ -1,0 +1,80 @@
+"""Appendix E.3: Δ_M, and the single-objective accuracies that it needs."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedcmoo.metrics import delta_m
+from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
+from fedcmoo.reproduce.study import Study, StudyConfig
+from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target, pair_text, percent
+from fedcmoo.reproduce.targets.table1 import METHODS
+
+LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
+
+
+def alone(study: Study, problem: str) -> dict[str, list[StudyConfig]]:
+    """Each of two objectives trained alone: FedAvg with all weight on it."""
+    one_hot = ([1.0, 0.0], [0.0, 1.0])
+    return {f"alone {k}": study.configs(problem, "fedavg", {"method": {"weights": w}}) for k, w in enumerate(one_hot)}
+
+
+class DeltaM(Target):
+    name: ClassVar[str] = "delta-m"
+    title: ClassVar[str] = "Appendix E.3: what training together costs, Δ_M"
+
+    def plan(self, study: Study) -> Plan:
+        return {p: {**study.methods(p, METHODS), **alone(study, p)} for p in TABLE1}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        values = {part: {label: _delta(runs, label) for label in LABELS} for part, runs in results.items()}
+        measured = {}
+        for part, by in values.items():
+            if part == "cifar10-mnist":
+                triples = zip(by["FSMGDA"], by["FedCMOO"], by["FedCMOO-Pref"], strict=True)
+                measured[f"delta-m-pref-{part}"] = [min(f, c) - p for f, c, p in triples]
+            else:
+                measured[f"delta-m-{part}"] = [f - c for f, c in zip(by["FSMGDA"], by["FedCMOO"], strict=True)]
+        return Made([_delta_table(values, note), _single_table(results, note)], measured=measured)
+
+
+def _single(runs: Labelled, seed: int) -> list[float]:
+    """Each objective's accuracy in percent when it is trained alone."""
+    return [percent(runs[f"alone {k}"][seed])[k] for k in range(2)]
+
+
+def _delta(runs: Labelled, label: str) -> list[float]:
+    return [delta_m(percent(run), _single(runs, n), [True, True]) for n, run in enumerate(runs[label])]
+
+
+def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
+    header = ["method"]
+    for part in values:
+        header += [PROBLEMS[part], "paper"]
+    rows: list[list[str]] = []
+    records: list[Record] = []
+    for label in LABELS:
+        row = [label]
+        for part, by in values.items():
+            paper = DELTA_M[part].get(label)
+            row += [mean_and_spread(by[label], 2), "" if paper is None else f"{paper:.2f}"]
+            records += [
+                {"experiment": part, "method": label, "run": n, "delta_m": value, "paper": paper}
+                for n, value in enumerate(by[label])
+            ]
+        rows.append(row)
+    return Table(
+        "delta-m", "Δ_M in percent of the final test accuracies (smaller is better)", header, rows, records, note
+    )
+
+
+def _single_table(results: Results, note: str) -> Table:
+    rows = []
+    for part, runs in results.items():
+        seeds = range(len(runs["alone 0"]))
+        ours = " / ".join(mean_and_spread([_single(runs, n)[k] for n in seeds]) for k in range(2))
+        rows.append([PROBLEMS[part], ours, pair_text(SINGLE[part])])
+    title = "Test accuracy (%) of each objective trained alone"
+    return Table("single-objective", title, ["experiment", "first / second objective", "paper"], rows, (), note)

@@ -1,0 +1,81 @@
+"""Appendix B: errors of the Gram estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from fedcmoo.bench.gram_result import PAPER, GramBench
+from fedcmoo.report.gram_chart import errors, gram_chart
+from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.reproduce.gram_study import GramStudy, load_bench
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
+
+EXPERIMENTS = ("multimnist", "mnist-fmnist", "cifar10-mnist", "celeba")
+SMALL_ROUNDS, SMALL_EVERY, FULL_EVERY = 20, 4, 10
+OURS = ("sketch", "one-way quantizer")
+"""Estimators that the paper has not."""
+
+
+class Gram(Target):
+    name: ClassVar[str] = "gram"
+    title: ClassVar[str] = "Appendix B: errors of Gram estimators"
+
+    def plan(self, study: Study) -> Plan:
+        def configs(problem: str) -> list[GramStudy]:
+            over = {} if study.full else {"rounds": SMALL_ROUNDS}
+            every = FULL_EVERY if study.full else SMALL_EVERY
+            return [GramStudy.of(config, every) for config in study.configs(problem, "fedcmoo-pref", over)]
+
+        return {problem: {"FedCMOO-Pref": configs(problem)} for problem in EXPERIMENTS}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        benches = {part: [load_bench(run.folder) for run in runs["FedCMOO-Pref"]] for part, runs in results.items()}
+        chart = gram_chart("gram", list(benches.values()), [PROBLEMS[part] for part in benches], note)
+        measured: dict[str, list[float]] = {}
+        for part, same in benches.items():
+            measured |= _measure(part, same)
+        return Made([_table(benches, note)], [chart], measured)
+
+
+def at_d(bench: GramBench, estimator: str) -> float:
+    """The mean error in percent at an upload of d, or of nearly nothing for the sum of Gram matrices."""
+    by_budget = errors(bench, estimator)
+    return by_budget[max(by_budget)]
+
+
+def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
+    def gap(worse: str, better: str) -> list[float]:
+        return [at_d(bench, worse) - at_d(bench, better) for bench in benches]
+
+    measured = {
+        f"gram-mask-one-way-{part}": gap("one-way random mask", "one-way randomized SVD"),
+        f"gram-mask-two-way-{part}": gap("two-way random mask, as run", "two-way randomized SVD, as run"),
+        f"gram-sketch-{part}": gap("one-way randomized SVD", "sketch"),
+    }
+    if part == "celeba":
+        measured[f"gram-top-k-{part}"] = gap("one-way top-k", "one-way randomized SVD")
+    return measured
+
+
+def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
+    header = ["estimator, at an upload of d"]
+    for part in benches:
+        header += [PROBLEMS[part], "paper"]
+    rows: list[list[str]] = []
+    records: list[Record] = []
+    for estimator in (*PAPER, *OURS):
+        row = [estimator]
+        for part, same in benches.items():
+            paper = PAPER.get(estimator, {}).get(part)
+            row += [mean_and_spread([at_d(b, estimator) for b in same], 2), "" if paper is None else f"{paper:.2f}"]
+            records += [
+                {"experiment": part, "estimator": estimator, "run": n, "budget": budget, "nrmse": error, "paper": paper}
+                for n, bench in enumerate(same)
+                for budget, error in errors(bench, estimator).items()
+            ]
+        rows.append(row)
+    return Table("gram", "Average nRMSE (%) of the Gram matrix at unit scale", header, rows, records, note)

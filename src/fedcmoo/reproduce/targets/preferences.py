@@ -1,0 +1,103 @@
+"""Figure 4: final losses for a range of preferences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from fedcmoo.evaluation import Scores
+from fedcmoo.metrics import angle
+from fedcmoo.pareto import Front, Point, parse_ratio
+from fedcmoo.report.front_chart import front_chart
+from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.study import Study, StudyConfig
+from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
+from fedcmoo.reproduce.targets.delta_m import alone
+
+EXPERIMENTS = ("multimnist", "mnist-fmnist")
+SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
+FULL = ("1:8", *SMALL, "8:1")
+
+
+class Preferences(Target):
+    name: ClassVar[str] = "preferences"
+    title: ClassVar[str] = "Figure 4: losses for a range of preferences"
+
+    def plan(self, study: Study) -> Plan:
+        def runs(problem: str) -> dict[str, list[StudyConfig]]:
+            configs = {}
+            for text in FULL if study.full else SMALL:
+                weights = {"name": "find-weights-pref", "even_share": 0.0}
+                method = {"preference": list(parse_ratio(text)), "weights": weights}
+                configs[text] = study.configs(problem, "fedcmoo-pref", {"method": method})
+            return {**configs, **alone(study, problem)}
+
+        return {problem: runs(problem) for problem in EXPERIMENTS}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        ratios = FULL if study.full else SMALL
+        fronts = [_front(PROBLEMS[part], runs, ratios) for part, runs in results.items()]
+        chart = front_chart("preferences", "Final test losses of FedCMOO-Pref", fronts, note)
+        measured: dict[str, list[float]] = {}
+        for part, runs in results.items():
+            seeds = range(len(runs["1:1"]))
+            measured[f"preferences-followed-{part}"] = [_follows(runs, ratios, n) - 0.8 for n in seeds]
+            if part == "multimnist":
+                measured[f"preferences-extreme-{part}"] = [_extreme(runs, ratios, n) for n in seeds]
+            else:
+                losses = [run.values("loss") for run in runs["1:1"]]
+                measured[f"preferences-easy-{part}"] = [second - first for first, second in losses]
+        return Made([_table(results, ratios, note)], [chart], measured)
+
+
+def _front(problem: str, runs: Labelled, ratios: Sequence[str]) -> Front:
+    points = [Point(text, _mean(runs[text]), parse_ratio(text), runs[text][0].folder) for text in ratios]
+    single = [Point(f"alone {k}", _mean(runs[f"alone {k}"]), (), runs[f"alone {k}"][0].folder) for k in range(2)]
+    guess = (math.log(10), math.log(10))  # the loss of a guess among ten classes
+    return Front(problem, tuple(points[0].scores), tuple(points), guess, tuple(single))
+
+
+def _mean(runs: Sequence[SavedRun]) -> Scores:
+    """The final scores, means over seeds."""
+    first = runs[0].final
+    return {
+        name: {metric: float(np.mean([run.final[name][metric] for run in runs])) for metric in values}
+        for name, values in first.items()
+    }
+
+
+def _follows(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
+    """Rank correlation of the ratios F_2 / F_1 with those asked for, r_1 / r_2."""
+    asked = [first / second for first, second in map(parse_ratio, ratios)]
+    losses = [runs[text][seed].values("loss") for text in ratios]
+    return float(spearmanr(asked, [second / first for first, second in losses]).statistic)
+
+
+def _extreme(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
+    """How much further from their rays, in degrees, the outermost two are than the middle one."""
+    angles = [angle(runs[text][seed].values("loss"), parse_ratio(text)) for text in ratios]
+    return (angles[0] + angles[-1]) / 2 - angles[len(angles) // 2]
+
+
+def _table(results: Results, ratios: Sequence[str], note: str) -> Table:
+    rows: list[list[str]] = []
+    records: list[Record] = []
+    for part, runs in results.items():
+        for text in (*ratios, "alone 0", "alone 1"):
+            losses = [run.values("loss") for run in runs[text]]
+            off = [] if text.startswith("alone") else [angle(pair, parse_ratio(text)) for pair in losses]
+            cells = [mean_and_spread([pair[k] for pair in losses], 3) for k in range(2)]
+            rows.append([PROBLEMS[part], text, *cells, f"{np.mean(off):.1f}°" if off else ""])
+            records += [
+                {"experiment": part, "preference": text, "seed": run.seed, "first_loss": a, "second_loss": b}
+                for run, (a, b) in zip(runs[text], losses, strict=True)
+            ]
+    header = ["experiment", "preference", "first loss", "second loss", "angle to the ray"]
+    return Table("preferences", "Final test losses of FedCMOO-Pref", header, rows, records, note)

@@ -1,0 +1,68 @@
+"""Table 1: final test accuracies of the two-objective experiments."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedcmoo.report.table import Record, Table
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets.base import (
+    Labelled,
+    Plan,
+    Results,
+    Target,
+    accuracy_records,
+    differences,
+    mean_percent,
+    pair_cell,
+    pair_text,
+    percent,
+)
+
+METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
+HARD = {"mnist-fmnist": 1, "cifar10-mnist": 0}
+"""Which objective is clearly the harder one."""
+
+
+class Table1(Target):
+    name: ClassVar[str] = "table1"
+    title: ClassVar[str] = "Table 1: final test accuracy with two objectives"
+
+    def plan(self, study: Study) -> Plan:
+        return {problem: study.methods(problem, METHODS) for problem in TABLE1}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        header = ["method"]
+        for part in results:
+            header += [PROBLEMS[part], "paper"]
+        rows: list[list[str]] = []
+        records: list[Record] = []
+        for label in ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg"):
+            row = [label]
+            for part, labelled in results.items():
+                paper = TABLE1[part].get(label)
+                row += [pair_cell(labelled[label]), pair_text(paper)]
+                records += accuracy_records(part, label, labelled[label], paper)
+            rows.append(row)
+        title = "Final test accuracy (%) of the first / second objective"
+        measured: dict[str, list[float]] = {}
+        for part, labelled in results.items():
+            measured |= _measure(part, labelled)
+        return Made([Table("table1", title, header, rows, records, note)], measured=measured)
+
+
+def _measure(part: str, runs: Labelled) -> dict[str, list[float]]:
+    fedcmoo, fsmgda, pref = runs["FedCMOO"], runs["FSMGDA"], runs["FedCMOO-Pref"]
+    paper = TABLE1[part]["FedCMOO"]
+    measured = {
+        f"mean-accuracy-{part}": differences(fedcmoo, fsmgda, mean_percent),
+        f"level-{part}": [min(a - b for a, b in zip(percent(run), paper, strict=True)) + 2 for run in fedcmoo],
+    }
+    if part in HARD:
+        k = HARD[part]
+        measured[f"pref-hard-objective-{part}"] = [
+            percent(p)[k] - max(percent(c)[k], percent(f)[k]) for p, c, f in zip(pref, fedcmoo, fsmgda, strict=True)
+        ]
+    return measured

@@ -1,0 +1,62 @@
+"""Table 2: the first objective with an l2 loss, against FedAvg on the average."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedcmoo.report.table import Record, Table
+from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS, TABLE2
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets.base import (
+    Labelled,
+    Plan,
+    Results,
+    Target,
+    accuracy_records,
+    differences,
+    mean_percent,
+    pair_cell,
+    pair_text,
+    percent,
+)
+
+METHODS = ("fedavg", "fsmgda", "fedcmoo")
+
+
+class Table2(Target):
+    name: ClassVar[str] = "table2"
+    title: ClassVar[str] = "Table 2: an l2 loss on the first objective"
+
+    def plan(self, study: Study) -> Plan:
+        return {problem: study.methods(problem, METHODS, {"problem": {"first_loss": "l2"}}) for problem in TABLE2}
+
+    def make(self, study: Study, results: Results, note: str) -> Made:
+        header = ["method"]
+        for part in results:
+            header += [PROBLEMS[part], "paper"]
+        rows: list[list[str]] = []
+        records: list[Record] = []
+        for label in ("FedAvg", "FSMGDA", "FedCMOO"):
+            row = [label]
+            for part, labelled in results.items():
+                row += [pair_cell(labelled[label]), pair_text(TABLE2[part][label])]
+                records += accuracy_records(part, label, labelled[label], TABLE2[part][label])
+            rows.append(row)
+        measured: dict[str, list[float]] = {}
+        for part, runs in results.items():
+            measured |= _measure(part, runs)
+        title = "Final test accuracy (%): l2 loss on the first, negative log-likelihood on the second objective"
+        return Made([Table("table2", title, header, rows, records, note)], measured=measured)
+
+
+def _measure(part: str, runs: Labelled) -> dict[str, list[float]]:
+    fedavg, fsmgda, fedcmoo = (runs[label] for label in ("FedAvg", "FSMGDA", "FedCMOO"))
+    return {
+        f"l2-fedavg-{part}": [percent(c)[0] / 2 - percent(a)[0] for c, a in zip(fedcmoo, fedavg, strict=True)],
+        f"l2-mean-{part}": differences(fedcmoo, fsmgda, mean_percent),
+        f"l2-worst-{part}": [
+            min(percent(c)) - max(min(percent(f)), min(percent(a)))
+            for c, f, a in zip(fedcmoo, fsmgda, fedavg, strict=True)
+        ],
+    }

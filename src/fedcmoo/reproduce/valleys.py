@@ -1,0 +1,91 @@
+"""A smooth, non-convex federated problem whose constants are known: on it the convergence rate is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.data.partition import Partition
+from fedcmoo.data.skew import Skew, measure_skew
+from fedcmoo.problem import Objective, Problem
+from fedcmoo.randomness import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Valleys:
+    """f_{i,k}(x) = mean over client i's samples c of Σ_j φ(x_j - c_kj), with the valley φ(u) = u² / (1 + u²).
+
+    φ is not convex. |φ''| <= 2 and |φ'| <= 3√3/8, so all assumptions of the theorem hold: every objective is L-smooth
+    with L = 2, and its stochastic gradients are bounded by b = 3√3/8 √d, and with them their variance and the clients'
+    differences. A sample is a centre for each objective: those of an objective are scattered around a point of its
+    own, those of a client around an offset of its own. So objectives conflict, and clients differ.
+
+    Args:
+        clients: N.
+        samples: of each client.
+        dimensions: d.
+        objectives: M.
+        distance: of the objectives' points from the start, in each coordinate, at random up to this.
+        difference: of the clients' offsets, standard deviation.
+        scatter: of the samples, standard deviation.
+    """
+
+    name: ClassVar[str] = "valleys"
+    title: ClassVar[str] = "smooth non-convex valleys with known constants"
+    L: ClassVar[float] = 2.0
+
+    clients: int = 10
+    samples: int = 16
+    dimensions: int = 10
+    objectives: int = 2
+    distance: float = 1.5
+    difference: float = 0.3
+    scatter: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "samples", "dimensions", "objectives"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+
+    def skew(self, seed: int, data: Path | None = None) -> Skew:
+        """All clients have equally many samples, which have no labels."""
+        parts = np.arange(self.clients * self.samples).reshape(self.clients, self.samples)
+        return measure_skew(Partition(list(parts), parts.size), {})
+
+    def build(self, seed: int, data: Path | None = None) -> Problem:
+        """The problem; the seed draws its centres."""
+        random = generator(seed, self.name)
+        M, d = self.objectives, self.dimensions
+        points = self.distance * (2 * torch.rand(1, 1, M, d, generator=random) - 1)
+        offsets = self.difference * torch.randn(self.clients, 1, M, d, generator=random)
+        centres = points + offsets + self.scatter * torch.randn(self.clients, self.samples, M, d, generator=random)
+        nothing = torch.zeros(self.samples)
+        return Problem(
+            Position(d),
+            [Objective(f"valley {k + 1}", mean) for k in range(M)],
+            clients=[(own, nothing) for own in centres],
+            test=(centres.flatten(0, 1), nothing.repeat(self.clients)),
+            name=self.name,
+        )
+
+
+class Position(nn.Module):
+    """The model is a point x [d]; of centres [B, M, d] it gives the objectives' values, M times [B]."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.zeros(d))
+
+    def forward(self, centres: Tensor) -> tuple[Tensor, ...]:
+        u = (self.x - centres).square()
+        return (u / (1 + u)).sum(dim=2).unbind(dim=1)
+
+
+def mean(output: Tensor, target: Tensor) -> Tensor:
+    """The loss of a batch: the output is the loss already."""
+    return output.mean()
