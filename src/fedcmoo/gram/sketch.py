@@ -32,9 +32,10 @@ class Sketch:
 
         G = (1/n Σ y_i)^T (1/n Σ y_i) + 1/n² Σ C_i
 
-    is unbiased. Only products of different clients have an error, which falls as 1/sqrt(k) whatever the Jacobian's
-    spectrum. Few bits and a longer sketch are better than the reverse, since both errors average out and four bits
-    already add little; where all d entries fit, the bits grow instead.
+    is unbiased (and may have slightly negative eigenvalues, as errors have both signs). Only products of different
+    clients have an error, which falls as 1/sqrt(k) whatever the Jacobian's spectrum. Few bits and a longer sketch are
+    better than the reverse, since both errors average out and four bits already add little; where all d entries fit,
+    the bits grow instead.
 
     Args:
         budget: what a client uploads, in multiples of d numbers of 32 bits, everything included.
