@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import TracebackType
 
@@ -39,8 +40,30 @@ class PeakMemory:
             self.bytes = max(0, peak - self._before)
 
 
-def _status(name: str) -> int | None:
-    for line in STATUS.read_text().splitlines():
+def reset_peak() -> None:
+    """From here on, `peak_bytes` is of what comes. Where the system has no such thing, nothing happens."""
+    with contextlib.suppress(OSError):
+        RESET.write_text("5")
+
+
+def peak_bytes(with_children: bool = False) -> int | None:
+    """The most memory that this process had since `reset_peak`; None where the system does not tell.
+
+    Args:
+        with_children: add the most that each of its child processes ever had; pages they share count for each.
+    """
+    try:
+        children = [
+            int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
+        ]
+        statuses = [STATUS, *(Path(f"/proc/{pid}/status") for pid in children if with_children)]
+        return sum(_status("VmHWM", status) or 0 for status in statuses)
+    except OSError:
+        return None
+
+
+def _status(name: str, status: Path = STATUS) -> int | None:
+    for line in status.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return None

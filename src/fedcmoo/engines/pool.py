@@ -32,7 +32,7 @@ HOW_TO_SEND = (
 )
 
 
-class WorkerError(RuntimeError):
+class WorkerError(ChildProcessError):
     """Workers could not be started, or were lost again and again."""
 
 

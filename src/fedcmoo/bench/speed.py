@@ -1,0 +1,247 @@
+"""How fast rounds are: beside a plain PyTorch loop with the same passes, by engine, and as problems grow.
+
+Every round is followed by a round of the plain loop (the floor), so that a machine that is slow for a while is slow
+for both.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcmoo.bench.memory import peak_bytes, reset_peak
+from fedcmoo.bench.speed_result import EngineSpeed, Growth, Point, SpeedBench
+from fedcmoo.bench.synthetic import synthetic
+from fedcmoo.callbacks import Callback
+from fedcmoo.client import REUSE_LIMIT, Client
+from fedcmoo.engines import Engine, Local
+from fedcmoo.history import Record
+from fedcmoo.messages import Message
+from fedcmoo.methods import FedCMOO
+from fedcmoo.parameters import move
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sizes, Task
+from fedcmoo.training import fit
+
+NEVER = 10**9
+
+GROWTH: Mapping[str, Sequence[int]] = {
+    "clients": (10, 100, 1000, 10_000),
+    "cohort": (5, 10, 20, 40),
+    "objectives": (2, 5, 10, 20, 40),
+    "width": (64, 256, 1024),
+}
+"""What of a synthetic problem grows, and how far; everything else stays at its default."""
+
+
+def bench_speed(
+    problem: Problem,
+    method: FedCMOO,
+    engines: Mapping[str, Engine],
+    rounds: int = 8,
+    clients_per_round: int = 10,
+    growth: Mapping[str, Sequence[int]] = GROWTH,
+    repeats: int = 3,
+    say: Callable[[str], None] = print,
+) -> SpeedBench:
+    """Measure rounds of a problem on each engine, and how a synthetic problem's rounds grow.
+
+    Args:
+        problem: any problem.
+        method: with its local steps and batch size.
+        engines: by the names they get in the result.
+        rounds: measured on each engine.
+        clients_per_round: the cohort's size.
+        growth: what grows, as in `GROWTH`.
+        repeats: how often each size is measured, in turn with the others.
+        say: is told what is being measured.
+    """
+    grown = []
+    for what, values in growth.items():  # first, while this process is small and its memory tells something
+        say(f"growth with {what}: {', '.join(map(str, values))}")
+        grown.append(grow(what, values, repeats))
+    speeds = []
+    for name, engine in engines.items():
+        say(f"{name}: {rounds} rounds of {problem.name}, and as many of the floor")
+        speeds.append(engine_speed(name, engine, problem, method, rounds, clients_per_round))
+    return SpeedBench(problem.name, clients_per_round, method.local_steps, method.batch_size, speeds, grown)
+
+
+def engine_speed(
+    name: str, engine: Engine, problem: Problem, method: FedCMOO, rounds: int, clients_per_round: int
+) -> EngineSpeed:
+    """Rounds on one engine, each beside one of the floor. The first does not count, nor does the last, which may be
+    followed by an evaluation."""
+    reset_peak()
+    clock = Clock()
+    stopwatch = Stopwatch(clock, floor(problem, method, clients_per_round))
+    result = fit(
+        problem,
+        Timed.like(method, clock),
+        rounds + 2,
+        clients_per_round=clients_per_round,
+        engine=engine,
+        evaluate_every=NEVER,
+        callbacks=[stopwatch],
+    )
+    laps = stopwatch.laps[1:-1]
+    in_clients = sum(lap.in_clients for lap in laps) / sum(sum(lap.seconds.values()) for lap in laps)
+    return EngineSpeed(
+        engine=name,
+        seconds=median(sum(lap.seconds.values()) for lap in laps),
+        phases={phase: median(lap.seconds[phase] for lap in laps) for phase in laps[0].seconds},
+        evaluation=result.history[-1].seconds.get("evaluate", 0.0),
+        floor=median(lap.floor for lap in laps),
+        ratio=median(sum(lap.seconds.values()) / lap.floor for lap in laps),
+        # Only a local engine's clients run the clock of this process.
+        outside_clients=1 - in_clients if isinstance(engine, Local) else None,
+        clients_per_second=clients_per_round / median(sum(lap.seconds.values()) for lap in laps),
+        peak_bytes=peak_bytes(with_children=not isinstance(engine, Local)),
+    )
+
+
+def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
+    """Processor seconds and memory of a local round of the synthetic problem, for several sizes of one thing."""
+    method = FedCMOO(local_steps=5, batch_size=64)
+    times: list[list[float]] = [[] for _ in values]
+    peaks: list[int | None] = [None for _ in values]
+    parameters = []
+    for repeat in range(repeats):
+        for n, value in enumerate(values):
+            size = {"cohort": 10, "clients": 100} | {what: value}
+            cohort = size.pop("cohort")
+            problem = synthetic(**size)
+            stopwatch = Stopwatch(Clock(), None)
+            reset_peak()
+            fit(problem, method, 4, clients_per_round=cohort, engine=Local(), callbacks=[stopwatch])
+            times[n] += [lap.processor for lap in stopwatch.laps[1:]]
+            peaks[n] = peak_bytes() if repeat == 0 else peaks[n]
+            if repeat == 0:
+                parameters.append(sum(p.numel() for p in problem.model.parameters()))
+    return Growth(
+        what, [Point(v, d, median(t), m) for v, d, t, m in zip(values, parameters, times, peaks, strict=True)]
+    )
+
+
+def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable[[], None]:
+    """A round's passes in a plain PyTorch loop: for each client one forward and M backward ones, then the local steps.
+
+    One batch, made beforehand, serves all steps: making and augmenting batches is not part of the floor, and neither
+    is anything that a server does.
+    """
+    model = copy.deepcopy(problem.model).train()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(model.parameters(), lr=method.client_lr)
+    data, cpu = problem.client(0), torch.device("cpu")
+    inputs, targets = (
+        move(part, cpu) for part in data.batch(torch.arange(min(method.batch_size or len(data), len(data))))
+    )
+    initial = [p.detach().clone() for p in model.parameters()]
+    jacobian_bytes = problem.M * sum(p.numel() * p.element_size() for p in initial)
+    # The first step takes its gradient from the M passes, unless the Jacobian is too large to be kept.
+    steps = method.local_steps - (1 if jacobian_bytes <= REUSE_LIMIT else 0)
+
+    def losses() -> list[Tensor]:
+        return problem.losses(model(inputs), targets)
+
+    def one_client() -> None:
+        with torch.no_grad():
+            for p, start in zip(model.parameters(), initial, strict=True):
+                p.copy_(start)
+        for k, loss in enumerate(values := losses()):
+            optimizer.zero_grad()
+            loss.backward(retain_graph=k + 1 < len(values))  # type: ignore[no-untyped-call]
+        optimizer.step()
+        del values, loss
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.stack(losses()).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    def one_round() -> None:
+        for _ in range(clients_per_round):
+            one_client()
+
+    return one_round
+
+
+def profile(problem: Problem, method: FedCMOO, clients_per_round: int, trace: Path) -> None:
+    """Write a trace of one local round, for chrome://tracing or ui.perfetto.dev."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        fit(problem, method, 1, clients_per_round=clients_per_round, engine=Local())
+    profiler.export_chrome_trace(str(trace))
+
+
+class Lap(NamedTuple):
+    """One round: its seconds by phase, its processor seconds here, those inside clients, and the floor's round."""
+
+    seconds: Mapping[str, float]
+    processor: float
+    in_clients: float
+    floor: float
+
+
+class Clock:
+    """Adds up seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+class Stopwatch(Callback):
+    """Takes the time of rounds, and runs the floor's round after each."""
+
+    def __init__(self, clock: Clock, floor: Callable[[], None] | None) -> None:
+        self.clock, self.floor = clock, floor
+        self.laps: list[Lap] = []
+        self._processor = time.process_time()
+
+    def after_round(self, record: Record) -> None:
+        processor, in_clients = time.process_time() - self._processor, self.clock.seconds
+        start = time.perf_counter()
+        if self.floor is not None:
+            self.floor()
+        seconds = {phase: s for phase, s in record.seconds.items() if phase != "evaluate"}
+        self.laps.append(Lap(seconds, processor, in_clients, time.perf_counter() - start))
+        self.clock.seconds = 0.0
+        self._processor = time.process_time()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed(FedCMOO):
+    """FedCMOO with a clock that runs while a client of this process answers."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    @classmethod
+    def like(cls, method: FedCMOO, clock: Clock) -> Timed:
+        """The same settings."""
+        return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, clock=clock)
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {phase: TimedTask(task, self.clock) for phase, task in super().tasks().items()}
+
+
+@dataclass(frozen=True)
+class TimedTask(Task):
+    """A task whose answers take time on a clock."""
+
+    task: Task
+    clock: Clock
+
+    def answer(self, client: Client, message: Message) -> Message:
+        start = time.perf_counter()
+        reply = self.task.answer(client, message)
+        self.clock.seconds += time.perf_counter() - start
+        return reply
+
+    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
+        return self.task.accept(reply, message, sizes, sender)

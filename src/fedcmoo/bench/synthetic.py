@@ -1,0 +1,74 @@
+"""A problem of any size: as many clients, objectives and parameters as one likes, with data made when they are asked
+for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.data.base import TensorData
+from fedcmoo.experiments.losses import nll
+from fedcmoo.problem import Objective, Problem
+from fedcmoo.randomness import generator, seeded
+
+FEATURES, CLASSES, SAMPLES = 64, 10, 256
+
+
+class Perceptron(nn.Module):
+    """Two hidden layers that all objectives share, and a linear layer for each. Input [B, 64], M outputs [B, 10]."""
+
+    shared = ("encoder",)
+
+    def __init__(self, objectives: int, width: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.heads = nn.ModuleList(nn.Linear(width, CLASSES) for _ in range(objectives))
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        features = self.encoder(inputs)
+        return tuple(head(features) for head in self.heads)
+
+
+@dataclass(frozen=True)
+class LazyClients(Sequence[TensorData]):
+    """Clients whose data exist only while somebody looks at them; client i always gets the same."""
+
+    clients: int
+    objectives: int
+
+    def __len__(self) -> int:
+        return self.clients
+
+    @overload
+    def __getitem__(self, i: int) -> TensorData: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[TensorData]: ...
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(self.clients))]
+        if not 0 <= i < self.clients:
+            raise IndexError(f"there are {self.clients} clients, but client {i} was asked for")
+        draws = generator(i, "synthetic")
+        targets = torch.randint(CLASSES, (self.objectives, SAMPLES), generator=draws)
+        return TensorData(torch.randn(SAMPLES, FEATURES, generator=draws), tuple(targets))
+
+
+def synthetic(clients: int = 100, objectives: int = 2, width: int = 128) -> Problem:
+    """Random classifications of random points.
+
+    >>> problem = synthetic(clients=10_000, objectives=3)
+    >>> problem.N, problem.M, len(problem.client(9_999))
+    (10000, 3, 256)
+    """
+    with seeded(torch.device("cpu"), 0, "synthetic"):
+        model = Perceptron(objectives, width)
+    return Problem(
+        model,
+        [Objective(f"objective {k + 1}", nll) for k in range(objectives)],
+        clients=LazyClients(clients, objectives),
+        name="synthetic",
+    )

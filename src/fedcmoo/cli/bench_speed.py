@@ -1,0 +1,77 @@
+"""`fedcmoo bench speed`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.checkpoint import write_atomically
+from fedcmoo.cli.common import (
+    AsJson,
+    ConfigFile,
+    DataFolder,
+    ProblemName,
+    Seed,
+    Set,
+    Small,
+    err,
+    errors_for_people,
+    given,
+    out,
+    print_json,
+    resolve,
+)
+from fedcmoo.methods import FedCMOO
+
+
+def speed(
+    problem: ProblemName = None,
+    rounds: Annotated[int, typer.Option(help="rounds measured on each engine")] = 8,
+    workers: Annotated[
+        list[int] | None, typer.Option(help="sizes of the pool to measure", show_default="one a core")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="three rounds, and less growth")] = False,
+    growing: Annotated[bool, typer.Option("--growth/--no-growth", help="measure how rounds grow")] = True,
+    trace: Annotated[Path | None, typer.Option("--profile", help="write a trace of one local round there")] = None,
+    seed: Seed = None,
+    config: ConfigFile = None,
+    sets: Set = None,
+    small: Small = False,
+    data: DataFolder = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and speed.json go")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem."""
+    from fedcmoo.bench.speed import GROWTH, bench_speed, profile
+    from fedcmoo.engines import Engine, Local, Pool
+    from fedcmoo.engines.pool import usable_cores
+
+    with errors_for_people():
+        chosen = resolve(problem, "fedcmoo", config, small, sets or [], given(seed=seed, data=data and str(data)))
+        assert isinstance(chosen.method, FedCMOO)
+        built = chosen.problem.build(chosen.seed, data)
+        engines: dict[str, Engine] = {"local": Local()}
+        engines |= {f"pool of {n}": Pool(workers=n) for n in workers or [usable_cores()]}
+        bench = bench_speed(
+            built,
+            chosen.method,
+            engines,
+            rounds=3 if quick else rounds,
+            clients_per_round=chosen.clients_per_round,
+            growth={what: values[: 3 if quick else None] for what, values in GROWTH.items() if growing},
+            repeats=1 if quick else 3,
+            say=lambda text: err.print(text),
+        )
+        if trace is not None:
+            profile(built, chosen.method, chosen.clients_per_round, trace)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "speed.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+            bench.plot(folder / "speed.png")
+        if as_json:
+            print_json(bench.summary())
+        else:
+            out.print(bench.table())
