@@ -226,6 +226,9 @@ def test_sites_with_keys_train_on_their_own_tables_and_an_unregistered_one_is_re
     assert record.without_time() == fit(problem, task["method"](server), rounds=1).history[0].without_time()
 
 
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+
+
 def processes_of(folder: Path) -> list[int]:
     """All processes whose Flower home is in a folder."""
     found = []
@@ -239,20 +242,34 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-def test_ctrl_c_ends_every_process_of_the_demo(tmp_path: Path) -> None:
-    code = "import sys; from fedcmoo.cli.flower import app; sys.argv[0] = 'fedcmoo'; app()"
-    demo = subprocess.Popen(
-        [sys.executable, "-c", code, "demo", "--nodes", "2"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedcmoo", "flower", "demo", "--nodes", "2", *options],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
     )
-    until = time.monotonic() + 120
-    while len(processes_of(tmp_path)) < 6 and demo.poll() is None and time.monotonic() < until:
-        time.sleep(0.1)
-    assert len(processes_of(tmp_path)) >= 6  # it is up, or nearly so
-    demo.send_signal(signal.SIGINT)
-    assert demo.wait(30) != 0
+
+
+@needs_proc
+def test_the_demo_is_equal_to_the_local_engine_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with start_demo(tmp_path, "--rounds", "1") as demo:
+        output, _ = demo.communicate(timeout=240)
+    assert demo.returncode == 0
+    assert "bit for bit" in " ".join(output.split())
+    assert processes_of(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_proc
+def test_ctrl_c_ends_every_process_of_the_demo(tmp_path: Path) -> None:
+    with start_demo(tmp_path) as demo:
+        until = time.monotonic() + 120
+        while len(processes_of(tmp_path)) < 6 and demo.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        assert len(processes_of(tmp_path)) >= 6  # it is up, or nearly so
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(30) != 0
     assert processes_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

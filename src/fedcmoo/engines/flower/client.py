@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -51,19 +51,20 @@ def client_app(problem: MakeProblem, method: MakeMethod, mods: Sequence[Mod] = (
         mods: Flower's hooks around each message.
     """
     app = ClientApp(mods=list(mods))
-    sites: dict[int, Site] = {}
+    sites: dict[tuple[int, int], Site] = {}
 
     def site(context: Context) -> Site:
-        # Flower's simulation keeps the process, and then the data stay loaded; a SuperNode starts a new one each time.
-        if context.run_id not in sites:
+        # A SuperNode starts a new process for each message; where Flower keeps it, the data stay loaded.
+        key = (context.run_id, context.node_id)
+        if key not in sites:
             sites.clear()
             try:
                 made = problem(context), method(context)
             except Exception as error:
                 log.exception("this node could not set up the problem")
                 raise SetupError(f"{_reason(error)} when it set up the problem") from None
-            sites[context.run_id] = Site(*made, context)
-        return sites[context.run_id]
+            sites[key] = Site(*made, context)
+        return sites[key]
 
     @app.query("hello")
     def hello(letter: Letter, context: Context) -> Letter:
@@ -125,8 +126,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__} (see the node's log)"
 
 
-def _number(config: object, name: str) -> int:
-    value = config.get(name) if hasattr(config, "get") else None
+def _number(config: Mapping[str, object], name: str) -> int:
+    value = config.get(name)
     if type(value) is not int:
         raise ValueError(f"the node config must have {name}=<a whole number>, but it is {value!r}")
     return value

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 from flwr.app import Message as Letter
@@ -31,6 +30,15 @@ ASK = "train.ask"
 POLL = 0.25
 """Seconds between two looks for an answer; more where there are many nodes, so as not to flood the SuperLink."""
 
+PATIENCE = 30.0
+"""Seconds that a phase waits for nodes which have come but not yet said whose clients they hold."""
+
+Content = RecordDict | str
+"""What a node answered, or the reason why there is no answer."""
+
+Inbox = queue.Queue[tuple[int, Letter | Exception | None]]
+"""Answers by node; None where the node was gone before the letter could be sent."""
+
 
 class Post:
     """Sends letters to nodes and hands out their answers as they come.
@@ -42,37 +50,40 @@ class Post:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
-    def exchange(self, kind: str, contents: Mapping[int, RecordDict], until: float) -> Iterator[tuple[int, Any]]:
-        """Send each node its content; yields (node, content of its answer, or the reason why there is none).
+    def exchange(self, kind: str, contents: Mapping[int, RecordDict], until: float) -> Iterator[tuple[int, Content]]:
+        """Send each node its content; yields the nodes with their answers, as they come.
 
         Args:
             kind: Flower's message type.
             contents: by node.
             until: the time (monotonic) after which nobody waits any longer.
         """
-        inbox: queue.Queue[tuple[int, Letter | Exception | None]] = queue.Queue()
-        ttl = max(1.0, until - time.monotonic())
-        nodes = list(contents)
-        letters = [Letter(contents[node], node, kind, ttl=ttl) for node in nodes]
-        for node, letter_id in zip(nodes, self.grid.push_messages(letters), strict=True):
-            if letter_id is None:
-                inbox.put((node, None))
-            else:
-                wait = (node, letter_id, until, max(POLL, 0.05 * len(nodes)), inbox)
-                threading.Thread(target=self._wait, args=wait, daemon=True).start()
-        started = time.monotonic()
-        left = set(nodes)
+        inbox: Inbox = queue.Queue()
+        start = time.monotonic()
+        self.send(kind, contents, until, inbox)
+        left = set(contents)
         while left:
             try:
                 node, letter = inbox.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 break
             left.discard(node)
-            yield node, _content(letter)
+            yield node, content_of(letter)
         for node in sorted(left):
-            yield node, f"no answer within {time.monotonic() - started:.0f} seconds"
+            yield node, f"no answer within {until - start:.0f} seconds"
 
-    def _wait(self, node: int, letter_id: str, until: float, poll: float, inbox: queue.Queue[Any]) -> None:
+    def send(self, kind: str, contents: Mapping[int, RecordDict], until: float, inbox: Inbox) -> None:
+        """Send each node its content; what they answer before `until` will be in the inbox."""
+        ttl = max(1.0, until - time.monotonic())
+        letters = [Letter(content, node, kind, ttl=ttl) for node, content in contents.items()]
+        for node, letter_id in zip(contents, self.grid.push_messages(letters), strict=True):
+            if letter_id is None:
+                inbox.put((node, None))
+            else:
+                wait = (node, letter_id, until, max(POLL, 0.05 * len(contents)), inbox)
+                threading.Thread(target=self._wait, args=wait, daemon=True).start()
+
+    def _wait(self, node: int, letter_id: str, until: float, poll: float, inbox: Inbox) -> None:
         try:
             while time.monotonic() < until:
                 for letter in self.grid.pull_messages([letter_id]):
@@ -84,7 +95,8 @@ class Post:
             inbox.put((node, error))
 
 
-def _content(letter: Letter | Exception | None) -> RecordDict | str:
+def content_of(letter: Letter | Exception | None) -> Content:
+    """What a letter from the inbox says."""
     if letter is None:
         return "the SuperLink did not take the message: the node is gone"
     if isinstance(letter, Exception):
@@ -130,38 +142,32 @@ class Roster:
 
     Args:
         post: how to reach nodes.
-        fits: tells of a node's card what is wrong with it, None if nothing.
+        N: the number of clients.
+        misfit: tells of a node's card what is wrong with it, None if nothing.
     """
 
-    def __init__(self, post: Post, N: int, fits: Callable[[Card], str | None]) -> None:
-        self.post, self.N, self.fits = post, N, fits
-        self._seen: set[int] = set()
-        self._node_of: dict[int, int] = {}
+    def __init__(self, post: Post, N: int, misfit: Callable[[Card], str | None]) -> None:
+        self.post, self.N, self.misfit = post, N, misfit
         self.refused: dict[int, str] = {}
+        self._node_of: dict[int, int] = {}
+        self._greeted: set[int] = set()
+        self._silent: set[int] = set()
+        self._inbox: Inbox = queue.Queue()
 
-    def refresh(self, until: float) -> None:
-        """Look who is there: forget nodes that are gone, greet new ones."""
-        online = set(self.post.grid.get_node_ids())
-        self._node_of = {i: node for i, node in self._node_of.items() if node in online}
-        self._seen &= online
-        new = {node: RecordDict({}) for node in sorted(online - self._seen)}
-        self._seen |= online
-        for node, content in self.post.exchange(HELLO, new, until) if new else ():
-            try:
-                self._enter(node, content)
-            except (BadMessageError, ValueError) as error:
-                self.refused[node] = str(error)
-                log.warning("node %d takes no part: %s", node, error)
-
-    def wait(self, until: float) -> None:
+    def wait_for_all(self, until: float) -> None:
         """Wait until there is a node for every client, or there is no more time."""
-        self.refresh(until)
+        self._refresh()
         while len(self._node_of) < self.N and time.monotonic() < until:
-            time.sleep(1)
-            self.refresh(until)
+            time.sleep(POLL)
+            self._refresh()
 
     def route(self, clients: tuple[int, ...]) -> tuple[dict[int, tuple[int, ...]], dict[int, str]]:
         """The clients by node, and those that no node has, with the reason."""
+        until = time.monotonic() + PATIENCE
+        self._refresh()
+        while self._silent and not self._node_of.keys() >= set(clients) and time.monotonic() < until:
+            time.sleep(POLL)
+            self._refresh()
         by_node: dict[int, tuple[int, ...]] = {}
         lost = {}
         for i in clients:
@@ -172,11 +178,31 @@ class Roster:
                 by_node[node] = (*by_node.get(node, ()), i)
         return by_node, lost
 
-    def _enter(self, node: int, content: RecordDict | str) -> None:
+    def _refresh(self) -> None:
+        """Look who is there: forget nodes that are gone, greet new ones, read the cards of those that answered."""
+        online = set(self.post.grid.get_node_ids())
+        self._node_of = {i: node for i, node in self._node_of.items() if node in online}
+        new = online - self._greeted
+        self._greeted = online
+        self._silent = (self._silent & online) | new
+        if new:
+            # A node may be busy with what a server before this one asked, so there is no hurry.
+            a_day = time.monotonic() + 24 * 3600
+            self.post.send(HELLO, {node: RecordDict({}) for node in sorted(new)}, a_day, self._inbox)
+        while not self._inbox.empty():
+            node, letter = self._inbox.get()
+            self._silent.discard(node)
+            try:
+                self._enter(node, content_of(letter))
+            except (BadMessageError, ValueError) as error:
+                self.refused[node] = str(error)
+                log.warning("node %d takes no part: %s", node, error)
+
+    def _enter(self, node: int, content: Content) -> None:
         if isinstance(content, str):
             raise BadMessageError(content)
         card = Card.unpack(content)
-        wrong = self.fits(card)
+        wrong = self.misfit(card)
         if wrong is not None:
             raise BadMessageError(wrong)
         # A node that comes back under a new id takes its clients over from its former self.

@@ -69,14 +69,12 @@ class FlowerSession(Session):
         self._has_model: dict[int, str] = {}
         self._post = Post(settings.grid)
         self._roster = Roster(self._post, problem.N, self._misfit)
-        self._roster.wait(time.monotonic() + settings.start_deadline)
+        self._roster.wait_for_all(time.monotonic() + settings.start_deadline)
         self._local = Local().start(problem, tasks, seed)
 
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
-        until = time.monotonic() + self.settings.deadline
-        self._roster.refresh(until)
-        replies, failures = self._gather(ask, server, clients, until)
+        replies, failures = self._gather(ask, server, clients)
         sums = self._add_up(ask, clients, replies, failures)
         for i, reason in sums.failures.items():
             log.warning("round %d, phase %s: client %d failed: %s", server.round + 1, ask.phase, i, reason)
@@ -94,14 +92,13 @@ class FlowerSession(Session):
     def close(self) -> None:
         self._local.close()
 
-    def _gather(
-        self, ask: Ask, server: Server, clients: tuple[int, ...], until: float
-    ) -> tuple[dict[int, Array], dict[int, str]]:
+    def _gather(self, ask: Ask, server: Server, clients: tuple[int, ...]) -> tuple[dict[int, Array], dict[int, str]]:
         """The clients' encoded replies, and for those without one the reason."""
         model_token = f"{self._run}/{server.round}"
         message = to_array(ask.message)
         model = cache(lambda: to_array(model_message(State(server.x, server.buffers, server.counters))))
         routes, failures = self._roster.route(clients)
+        until = time.monotonic() + self.settings.deadline
         replies: dict[int, Array] = {}
         send_model = {node for node in routes if self._has_model.get(node) != model_token}
         while routes:

@@ -92,9 +92,10 @@ README = """\
 On the server and on every node: `pip install "fedcmoo[flower]"`.
 
 ```
-flower-superlink --insecure --database superlink.db --disable-runtime-dependency-installation   # on the server
-fedcmoo flower node --insecure --superlink SERVER:8000 \\
-    --node-config "partition-id=0 num-partitions=3"                                                 # on each node, ids 0, 1, 2
+# on the server
+flower-superlink --insecure --database superlink.db --disable-runtime-dependency-installation
+# on each node, with ids 0, 1 and 2
+fedcmoo flower node --insecure --superlink SERVER:8000 --node-config "partition-id=0 num-partitions=3"
 ```
 
 To your Flower configuration (`flwr config list` shows where it is), add
