@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from fedcmoo.cli import data, flower
+from fedcmoo.cli import bench, data, flower
 from fedcmoo.cli.compare import compare
 from fedcmoo.cli.listing import list_names
 from fedcmoo.cli.pareto import pareto
+from fedcmoo.cli.report import report
+from fedcmoo.cli.reproduce import reproduce
 from fedcmoo.cli.run import resume, run
 
 app = typer.Typer(
@@ -20,6 +22,9 @@ app.command()(run)
 app.command()(resume)
 app.command()(compare)
 app.command()(pareto)
+app.command()(reproduce)
+app.command()(report)
 app.command("list")(list_names)
+app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 app.add_typer(flower.app, name="flower")
