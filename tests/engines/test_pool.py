@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -140,3 +141,20 @@ def test_is_known_by_name() -> None:
 def test_refuses_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pool(**settings)
+
+
+def test_workers_are_taken_over_until_code_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, where a module is edited and reloaded between two runs."""
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "edited_between_runs.py"
+    source.write_text("weight = 1")
+    importlib.import_module("edited_between_runs")
+
+    def pids() -> list[int]:
+        with Pool(workers=1).start(classification(), METHOD.tasks(), seed=0) as session:
+            return session.pids
+
+    before = pids()
+    assert pids() == before
+    source.write_text("weight = 2")
+    assert pids() != before

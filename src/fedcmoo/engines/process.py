@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from multiprocessing.connection import Connection
 
 from fedcmoo.engines import wire
@@ -34,6 +35,7 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
+        self._started = time.time()
         ours, theirs = socket.socketpair()
         end = theirs.fileno()
         code = f"import sys; sys.path[:] = {sys.path!r}; from fedcmoo.engines.serve import serve; serve({end})"
@@ -55,9 +57,9 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
-        """Whether it runs, and is this process's own (a fork of the server has no workers)."""
-        return self._owner == os.getpid() and self._process.poll() is None
+    def is_as_new(self) -> bool:
+        """Whether it runs, is this process's own (a fork of the server has no workers), and has no outdated code."""
+        return self._owner == os.getpid() and self._process.poll() is None and _newest_source() < self._started
 
     def send(self, message: Contract | Job) -> None:
         """A contract or a job, to which there will be a reply. OSError if the worker is dead."""
@@ -106,7 +108,7 @@ class _Idle:
         """A waiting worker, or a new one."""
         while self._workers:
             worker = self._workers.pop(0)  # the newest may still be starting
-            if worker.alive:
+            if worker.is_as_new:
                 return worker
             worker.end()
         return WorkerProcess()
@@ -127,3 +129,15 @@ class _Idle:
 
 
 IDLE = _Idle()
+
+
+def _newest_source() -> float:
+    """When a module that this process has loaded was last changed on disk: workers that have it from before have
+    something else."""
+    newest = 0.0
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            with contextlib.suppress(OSError):  # in an archive, or gone
+                newest = max(newest, os.stat(file).st_mtime)
+    return newest

@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -107,6 +108,8 @@ def receive(connection: Connection) -> Any:
 class SharedMemory:
     """Nameless memory that other processes can map, given its file descriptor; it is freed with its last user.
 
+    This process stops being one with `close`, or when it forgets the object.
+
     Not in /dev/shm where that can be avoided: containers often give that 64 megabytes.
     """
 
@@ -117,14 +120,12 @@ class SharedMemory:
         else:
             with tempfile.TemporaryFile() as file:
                 self.fd = os.dup(file.fileno())
+        self.close = weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, self.size)
 
     def map(self) -> mmap.mmap:
         """The memory, for reading and writing."""
         return mmap.mmap(self.fd, self.size)
-
-    def close(self) -> None:
-        os.close(self.fd)
 
 
 class Parcel:
