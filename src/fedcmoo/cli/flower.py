@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.common import ConfigFile, Rounds, Set, err, errors_for_people, given, out, resolve
-from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.config import RunConfig
 from fedcmoo.settings import merge
 
 app = typer.Typer(help="Flower: federations of many machines.", no_args_is_help=True)
@@ -27,8 +27,12 @@ def demo(
         from fedcmoo.engines.flower.demo import DEMO, demo
 
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        table = DEMO if config is None else read_toml(config)
-        comparison = demo(RunConfig.from_table(merge(table, given(rounds=rounds))), nodes, err.print)
+        options = given(rounds=rounds)
+        if config is None:
+            chosen = RunConfig.from_table(merge(DEMO, options))
+        else:
+            chosen = resolve(None, None, config, options=options)
+        comparison = demo(chosen, nodes, err.print)
     out.print(comparison.local.table())
     if not comparison.equal:
         err.print("[bold red]error:[/] Flower and the local engine gave different results")

@@ -1,0 +1,31 @@
+"""The engine benchmark measures what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedcmoo.bench.engines import Cost, measure, table
+
+
+def test_an_engine_is_timed_and_compared() -> None:
+    said: list[str] = []
+    (cost,) = measure(["local"], rounds=3, say=said.append)
+    assert cost.engine == "local"
+    assert cost.equal
+    assert 0 < cost.round < cost.start + 3 * cost.round
+    assert said == ["measuring local"]
+
+
+def test_what_is_not_installed_is_a_remark_and_no_number() -> None:
+    grid = table([Cost("local", 1.0, 0.5, equal=True), Cost("ray", remark="pip install 'fedcmoo[ray]'")])
+    columns = [list(column.cells) for column in grid.columns]
+    assert columns[0] == ["local", "ray"]
+    assert columns[2] == ["0.500 s", "–"]
+    assert columns[3] == ["yes", "pip install 'fedcmoo[ray]'"]
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(ValueError, match="engines are local, .*flower, but got 'quantum'"):
+        measure(["quantum"])
+    with pytest.raises(ValueError, match="rounds must be at least 2"):
+        measure(["local"], rounds=1)
