@@ -12,7 +12,8 @@ def test_an_engine_is_timed_and_compared() -> None:
     (cost,) = measure(["local"], rounds=3, say=said.append)
     assert cost.engine == "local"
     assert cost.equal
-    assert 0 < cost.round < cost.start + 3 * cost.round
+    assert cost.start > 0
+    assert cost.round > 0
     assert said == ["measuring local"]
 
 
@@ -25,7 +26,7 @@ def test_what_is_not_installed_is_a_remark_and_no_number() -> None:
 
 
 def test_wrong_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="engines are local, .*flower, but got 'quantum'"):
+    with pytest.raises(ValueError, match=r"engines are local, .*flower, but got 'quantum'"):
         measure(["quantum"])
     with pytest.raises(ValueError, match="rounds must be at least 2"):
         measure(["local"], rounds=1)
