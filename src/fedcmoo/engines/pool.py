@@ -136,9 +136,14 @@ class PoolSession(BlockSession):
         super().close()
 
     def _hire(self) -> None:
-        """Have as many workers as there should be. They start while others work."""
+        """Have as many workers as there should be, or can be. They start while others work."""
         while len(self._workers) < self._count:
-            worker = IDLE.take()
+            try:
+                worker = IDLE.take()
+            except OSError:  # no memory for another process, say
+                if self._workers:
+                    return
+                raise
             self._workers.append(worker)
             with contextlib.suppress(OSError):  # of a dead worker; that is heard of in a moment
                 worker.send(self._contract)
@@ -168,14 +173,15 @@ class PoolSession(BlockSession):
             return
         if reply is None:
             return
-        if worker not in self._ready:
+        if reply.out_of_memory:
+            self._lost(worker, work, "out of memory")
+        elif worker not in self._ready:
             if reply.error is not None:
                 raise WorkerError(
                     f"a worker could not load the problem ({type(reply.error).__name__}: {reply.error}); {HOW_TO_SEND}"
                 ) from reply.error
             self._ready.add(worker)
-        elif reply.out_of_memory:
-            self._lost(worker, work, "out of memory")
+            self._bad_starts = 0
         else:
             n = self._doing.pop(worker)
             work.schedule.ended(worker)
@@ -193,7 +199,7 @@ class PoolSession(BlockSession):
         work.schedule.ended(worker)
         self._bad_starts += not was_ready
         if self._bad_starts > self._settings.retries:
-            raise WorkerError(f"workers end while they start ({how}); what they print may tell why")
+            raise WorkerError(f"{self._bad_starts} workers ended while they started ({how}); see what they printed")
         if n is not None:
             self._lost_job(n, work, how)
         self._hire()
