@@ -20,7 +20,10 @@ COLOURS = {
 }
 """A method has the same colour in every figure; all of them can be told apart by people who see few colours."""
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
+    *("#7f7f7f", "#000000", "#8c564b", "#bcbd22", "#9467bd", "#17becf"),
+)
 """For everything that is not a method, in order."""
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedcmoo.bench.gram_result import GramBench
+from fedcmoo.bench.gram_result import GramBench, Row
 from fedcmoo.compression import NUMBER
 from fedcmoo.report.chart import Chart, Line, Panel
 
+FILE = "gram.json"
+"""What `fedcmoo bench gram` calls its result."""
+
 SEE = (
     "Lower and further left is better: how wrong the server's Gram matrix is (in percent, at unit scale), against what "
-    "a client uploads for it, where 1 is a whole model. The sketch stays exact where uploads are a hundredth of a model."
+    "a client uploads for it, where 1 is a whole model. The sketch stays exact down to a hundredth of a model."
 )
 COLOURS = {
     "sketch": "#000000",
@@ -37,6 +43,12 @@ def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequen
         about = f"{title}: d = {same[0].d:,}, M = {same[0].M}"
         panels.append(Panel(about, "nRMSE of G, %", [line for line in lines if line.y], x_log=True, y_log=True))
     return Chart(name, "Errors of Gram estimators against upload", SEE, panels, note)
+
+
+def load_bench(folder: Path) -> GramBench:
+    """The comparison that lies in a folder."""
+    data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
+    return GramBench(**{**data, "rows": [Row(**row) for row in data["rows"]]})
 
 
 def errors(bench: GramBench, estimator: str) -> dict[float, float]:

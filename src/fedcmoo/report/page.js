@@ -35,11 +35,15 @@ function layout(panel, axis) {
     return { ...base, margin: { l: 70, r: 70, t: 56, b: 40 },
              polar: { angularaxis: { tickfont: { size } }, radialaxis: { rangemode: "tozero", tickfont: { size: 9 } } } };
   }
+  const ticks = (log, values) => {
+    const shown = values.filter(value => value > 0);
+    return log && Math.max(...shown) > 30 * Math.min(...shown) ? { type: "log", dtick: 1 } : { type: log ? "log" : "linear" };
+  };
   const rule = { gridcolor: "#e6eaee", zeroline: false, linecolor: "#b8c0c8", ticks: "outside", automargin: true };
   const from = panel.from_zero ? "tozero" : "normal";
   const result = { ...base,
-    xaxis: { ...rule, title: { text: axis }, type: panel.x_log ? "log" : "linear", rangemode: from },
-    yaxis: { ...rule, title: { text: panel.y }, type: panel.y_log ? "log" : "linear", rangemode: from } };
+    xaxis: { ...rule, title: { text: axis }, ...ticks(panel.x_log, panel.lines.flatMap(line => line.x[axis])), rangemode: from },
+    yaxis: { ...rule, title: { text: panel.y }, ...ticks(panel.y_log, panel.lines.flatMap(line => line.y)), rangemode: from } };
   if (panel.y_range.length) result.yaxis.range = panel.y_range;
   if (panel.infeasible.length) {
     const [x, y] = panel.infeasible, grey = { fillcolor: "#e9ecef", line: { width: 0 }, layer: "below", type: "rect" };
@@ -102,14 +106,22 @@ function start(figure) {
   draw();
 }
 
-// Charts are drawn when they come near the screen, so that a page with dozens of them opens at once.
-const watcher = new IntersectionObserver((entries, self) => {
-  for (const entry of entries.filter(entry => entry.isIntersecting)) {
-    self.unobserve(entry.target);
-    start(entry.target);
-  }
-}, { rootMargin: "600px" });
-document.querySelectorAll("figure.chart").forEach(figure => watcher.observe(figure));
-window.addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").forEach(figure => {
-  if (!figure.querySelector(".controls").children.length) { watcher.unobserve(figure); start(figure); }
-}));
+// Charts near the screen are drawn first and the others one by one after them, so that a long page opens at once.
+const waiting = new Set(document.querySelectorAll("figure.chart"));
+
+function startOnce(figure) {
+  if (waiting.delete(figure)) start(figure);
+}
+
+const watcher = new IntersectionObserver(
+  entries => entries.filter(entry => entry.isIntersecting).forEach(entry => startOnce(entry.target)), { rootMargin: "600px" });
+waiting.forEach(figure => watcher.observe(figure));
+
+function startNext() {
+  const [figure] = waiting;
+  if (!figure) { document.body.dataset.drawn = "all"; return; }
+  startOnce(figure);
+  setTimeout(startNext, 30);
+}
+setTimeout(startNext, 300);
+window.addEventListener("beforeprint", () => waiting.forEach(startOnce));

@@ -24,12 +24,12 @@ class Section:
     """A part of the page.
 
     Attributes:
-        name: what links call it.
+        name: what links to it say.
         title: above it.
         text: a paragraph below the title.
         tables, charts: what it shows, in this order.
         failures: what could not be made, and why.
-        details: texts such as configurations, by title, folded.
+        details: configurations by title, folded.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Section:
 def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -> None:
     """Write the page. Needs the extra `report`."""
     plotly: str = require("plotly.offline", extra="report").get_plotlyjs()
-    links = "".join(f'<a href="#{escape(s.name)}">{escape(s.title)}</a>' for s in sections)
+    links = "".join(f'<a href="#{escape(s.name)}">{escape(s.name)}</a>' for s in sections)
     body = "\n".join(_section(section) for section in sections)
     page = f"""<!doctype html>
 <html lang="en">
@@ -83,10 +83,9 @@ def _section(section: Section) -> str:
     parts += [f'<p class="failed">{escape(failure)}</p>' for failure in section.failures]
     parts += [_table(table) for table in section.tables]
     parts += [_chart(chart) for chart in section.charts]
-    parts += [
-        f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
-        for name, text in section.details
-    ]
+    if section.details:
+        texts = "".join(f"<h4>{escape(name)}</h4><pre>{escape(text)}</pre>" for name, text in section.details)
+        parts.append(f"<details><summary>configurations</summary>{texts}</details>")
     return "\n".join([*parts, "</section>"])
 
 
@@ -111,7 +110,7 @@ def _cell(name: str, cell: str) -> str:
 
 def _chart(chart: Chart) -> str:
     panels = [asdict(panel) | {"axes": panel.axes} for panel in chart.panels]
-    axes = list(dict.fromkeys(axis for panel in chart.panels for axis in panel.axes))
+    axes = next((panel.axes for panel in chart.panels if len(panel.axes) > 1), [])
     data = json.dumps({"panels": panels, "axes": axes, "colours": chart.colours}, allow_nan=False)
     data = data.replace("</", "<\\/")  # "</" could end the script element early
     places = "".join(f'<div class="panel{" radial" if panel.spokes else ""}"></div>' for panel in chart.panels)

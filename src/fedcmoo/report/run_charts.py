@@ -12,6 +12,9 @@ from fedcmoo.report.runs import Labelled
 
 UPLOADED = "uploaded megabytes, all clients"
 
+FEW = 12
+"""Of no more evaluations than this, each is marked on its line."""
+
 MOST_OBJECTIVES = 12
 """Of more objectives than this, a page shows the mean alone."""
 
@@ -43,6 +46,7 @@ def curve_lines(runs: Labelled, value: Callable[[Scores], float]) -> list[Line]:
                 thinned(values.mean(axis=0).tolist()),
                 thinned(values.min(axis=0).tolist()) if several else (),
                 thinned(values.max(axis=0).tolist()) if several else (),
+                style="marked" if n <= FEW else "line",
             )
         )
     return lines

@@ -35,7 +35,7 @@ class SavedRun:
 
     Attributes:
         folder: where it lies.
-        config: its config.toml; empty where there is none.
+        config: its settings, as far as they are known.
     """
 
     folder: Path
@@ -43,9 +43,12 @@ class SavedRun:
 
     @classmethod
     def read(cls, folder: Path) -> SavedRun:
-        """The run in a folder."""
-        config = folder / "config.toml"
-        return cls(folder, read_toml(config) if config.exists() else {})
+        """The run in a folder. A run within a sweep has its settings from the sweep, and its name from its folder."""
+        own, sweep = folder / "config.toml", folder.parent.parent / "config.toml"
+        if own.exists():
+            return cls(folder, read_toml(own))
+        name = folder.name.replace("_", ":") if folder.parent.name == "points" else folder.name
+        return cls(folder, {**(read_toml(sweep) if sweep.exists() else {}), "method": {"name": name}})
 
     @cached_property
     def history(self) -> list[Record]:
@@ -108,15 +111,13 @@ Labelled = Mapping[str, Sequence[SavedRun]]
 
 def find_runs(paths: Iterable[Path]) -> list[SavedRun]:
     """The runs in these folders and the folders within them, in order of their names."""
-    runs = []
-    for path in paths:
-        if not path.is_dir():
-            raise ValueError(f"{path} must be the folder of a run, or of several, but is no folder")
-        found = sorted(file.parent for file in path.rglob("history.jsonl") if file.stat().st_size)
-        if not found:
-            raise ValueError(f"{path} must be the folder of a run, or of several, but holds no history.jsonl")
-        runs += [SavedRun.read(folder) for folder in found]
-    return list({run.folder.resolve(): run for run in runs}.values())
+    return [SavedRun.read(file.parent) for file in find_files(paths, "history.jsonl") if file.stat().st_size]
+
+
+def find_files(paths: Iterable[Path], name: str) -> list[Path]:
+    """The files of a name in these folders and the folders within them, each once."""
+    found = [file for path in paths for file in sorted(path.rglob(name))]
+    return list({file.resolve(): file for file in found}.values())
 
 
 def by_problem(runs: Sequence[SavedRun]) -> dict[str, dict[str, list[SavedRun]]]:

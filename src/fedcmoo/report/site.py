@@ -18,7 +18,7 @@ from fedcmoo.settings import write_toml
 
 
 def report(folders: Sequence[Path], path: Path) -> None:
-    """Write one page about all runs in these folders: runs, comparisons, sweeps over preferences.
+    """Write one page about all that is in these folders: runs, comparisons, sweeps over preferences, Gram benches.
 
     Args:
         folders: of runs, or folders that hold them.
@@ -60,7 +60,7 @@ def results_table(problem: str, runs: Labelled) -> Table:
 
 def _details(runs: Labelled) -> list[tuple[str, str]]:
     """Configurations, one for each label."""
-    return [(f"configuration: {label}", _configuration(same[0])) for label, same in runs.items() if same[0].config]
+    return [(label, _configuration(same[0])) for label, same in runs.items() if same[0].config]
 
 
 def _configuration(run: SavedRun) -> str:

@@ -10,13 +10,16 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.report.chart import Chart, Line, Panel
 
-IN_A_ROW = 3
+IN_A_ROW = {1: 1, 2: 2, 4: 2}
+"""Panels in a row, by their number; three where nothing is said."""
 WIDTH, HEIGHT = 4.2, 3.3
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -30,13 +33,13 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw(chart: Chart, axis: str | None = None) -> Figure:
-    """The chart's panels, at most three in a row, with one legend below and the scale under it.
+    """The chart's panels, at most three in a row; below them the scale and one legend.
 
     Args:
         chart: what to draw.
         axis: which x-axis, where there are several; by default each panel's first.
     """
-    columns = min(IN_A_ROW, len(chart.panels))
+    columns = IN_A_ROW.get(len(chart.panels), 3)
     rows = -(-len(chart.panels) // columns)
     figure = Figure(figsize=(max(WIDTH * columns, 6.0), HEIGHT * rows + 0.9), layout="constrained")
     colours = chart.colours
@@ -47,14 +50,8 @@ def draw(chart: Chart, axis: str | None = None) -> Figure:
         else:
             _panel(ax, panel, axis or panel.axes[0], colours)
         ax.set_title(panel.title, fontsize="medium")
-    if chart.labels:
-        figure.legend(
-            handles=_handles(chart), loc="outside lower center", ncols=min(6, len(chart.labels)), frameon=False
-        )
+    _legend(figure, chart)
     figure.suptitle(chart.title)
-    if chart.note:
-        width = int(figure.get_figwidth() * 16)
-        figure.supxlabel("\n".join(textwrap.wrap(chart.note, width)), fontsize="x-small", color="0.35")
     return figure
 
 
@@ -71,9 +68,11 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 
 
 def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
+    at = []
     for line in panel.lines:
         colour = line.colour or colours.get(line.label, "0.5")
-        x = np.asarray(line.x[axis])
+        x = np.asarray(line.x[axis], dtype=float)
+        at.append(x)
         ax.plot(x, line.y, color=colour, **STYLES[line.style])
         if line.low:
             ax.fill_between(x, line.low, line.high, color=colour, alpha=0.18, lw=0)
@@ -89,19 +88,49 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
         ax.axhline(y_least, color="0.4", ls="--", lw=1)
     if panel.x_log:
         ax.set_xscale("log")
+        _plain(ax.xaxis)
+    else:
+        whole = bool((np.concatenate(at) % 1 == 0).all())
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=whole))
     if panel.y_log:
         ax.set_yscale("log")
+        _plain(ax.yaxis)
     ax.set(xlabel=axis, ylabel=panel.y)
     ax.grid(alpha=0.3)
+
+
+def _plain(axis: Axis) -> None:
+    """Numbers as people write them on a logarithmic axis that spans few of them."""
+    low, high = axis.get_view_interval()
+    if high < 30 * low:
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
+        axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _radial(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
     angles = np.linspace(0, 2 * np.pi, len(panel.spokes), endpoint=False)
     for line in panel.lines:
         ax.plot(np.append(angles, angles[0]), [*line.y, line.y[0]], color=colours[line.label], **STYLES["line"])
-    size = "x-small" if len(panel.spokes) > 12 else "small"
+    size = "xx-small" if len(panel.spokes) > 12 else "small"
     ax.set_xticks(angles, panel.spokes, fontsize=size)
     ax.tick_params(axis="y", labelsize="x-small")
+
+
+def _legend(figure: Figure, chart: Chart) -> None:
+    """The scale and the labels below the panels: the scale is the legend's title, since the layout keeps room for a
+    legend, but not for a text beside it."""
+    inches = figure.get_figwidth()
+    widest = 0.7 + 0.09 * max(map(len, chart.labels), default=1)
+    legend = figure.legend(
+        handles=_handles(chart),
+        loc="outside lower center",
+        ncols=max(1, min(len(chart.labels), int(inches / widest))),
+        frameon=False,
+        title="\n".join(textwrap.wrap(chart.note, int(inches * 16))),
+        title_fontsize="x-small",
+    )
+    legend.get_title().set(color="0.35", horizontalalignment="center")
 
 
 def _handles(chart: Chart) -> list[Line2D]:

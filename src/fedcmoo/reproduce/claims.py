@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fedcmoo.report.table import Table, mean_and_spread
+from fedcmoo.report.table import Record, Table
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided at this scale"
 
 RULE = (
-    "The rule: a claim is a number that should be positive, measured once for every seed. Its standard error is the "
+    "A claim is a number that should be positive, measured once for every seed. Its standard error is the "
     "spread over seeds divided by the square root of their number, but never less than the claim's resolution, which "
     "is what a single measurement cannot tell from zero (the choice of test images, say). The claim holds if the mean "
     "is more than two standard errors above zero, does not hold if it is more than two below, and is not decided "
@@ -131,15 +131,19 @@ def judge_target(target: str, measured: Mapping[str, Sequence[float]], full: boo
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
-    """All verdicts with the paper's number and ours."""
-    rows, records = [], []
+    """All verdicts with the paper's number and ours: mean ± standard error."""
+    rows: list[list[str]] = []
+    records: list[Record] = []
     for v in verdicts:
         c = v.claim
-        digits = 1 if c.resolution >= 0.05 else 3
-        ours = f"{mean_and_spread(v.values, digits)} {c.unit}" if v.values else "not measured"
+        digits = 1 if c.resolution >= 0.1 else 2 if c.resolution >= 0.01 else 3
+        ours = "not measured"
+        if v.values:
+            error = standard_error(v.values, c.resolution)
+            ours = f"{np.mean(v.values):.{digits}f} ± {error:.{digits}f} {c.unit}"
         paper = "" if c.paper is None else f"{c.paper:.{digits}f} {c.unit}"
         mark = " †" if c.rises else ""
-        rows.append([c.text + mark, v.verdict, f"{ours} (± {c.resolution:g})", paper, c.quantity, c.where])
+        rows.append([c.text + mark, v.verdict, ours, paper, c.quantity, c.where])
         records.append(
             {
                 "id": c.id,
@@ -153,4 +157,4 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
             }
         )
     header = ["the paper's claim", "verdict", "ours", "paper", "what is measured", "where"]
-    return Table("claims", "The paper's claims", header, rows, records)
+    return Table("claims", "The paper's claims", header, rows, records, RULE)

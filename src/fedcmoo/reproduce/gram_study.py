@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from fedcmoo.bench.gram import BUDGETS, bench_gram
-from fedcmoo.bench.gram_result import GramBench, Row
 from fedcmoo.callbacks import Callback
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.report.gram_chart import FILE
 from fedcmoo.reproduce.study import StudyConfig
 from fedcmoo.settings import write_toml
-
-FILE = "gram.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +54,3 @@ class GramStudy(StudyConfig):
         write_atomically(folder / FILE, json.dumps(bench.summary(), indent=1).encode())
         about = {"rounds": self.rounds, "seconds": time.perf_counter() - start}
         write_atomically(folder / "result.json", json.dumps(about).encode())
-
-
-def load_bench(folder: Path) -> GramBench:
-    """The comparison that lies in a folder."""
-    data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
-    return GramBench(**{**data, "rows": [Row(**row) for row in data["rows"]]})

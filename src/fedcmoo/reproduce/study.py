@@ -29,7 +29,7 @@ AS_IN_THE_PAPER: Mapping[str, Table] = {
 }
 """Where the paper differs from the library's defaults: randomized SVD at an upload of d instead of the sketch."""
 
-NOT_SCALE = ("seed", "data", "engine", "checkpoint_every", "evaluate_every")
+NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 """Settings in which runs of the same scale may differ."""
 
 
@@ -57,7 +57,7 @@ class Study:
         rounds: of every run; None for the presets'.
         seeds: None for one seed at small scale and three at full scale.
         data: the data folder.
-        sets: settings that go before all others, in every run.
+        sets: settings of every run, unless a target has its own.
     """
 
     full: bool = False
@@ -81,10 +81,9 @@ class Study:
         """One configuration for each seed: the preset's, as in the paper, with a target's own settings over it."""
         base = preset(problem, method, small=not self.full)
         table = merge(base, {"method": AS_IN_THE_PAPER.get(method, {})})
-        table = merge(table, over or {})
+        table = merge(merge(table, self.sets), over or {})
         given = {"rounds": self.rounds, "data": self.data}
         table = merge(table, {name: value for name, value in given.items() if value is not None})
-        table = merge(table, self.sets)
         return [from_table(StudyConfig, {**table, "seed": seed}) for seed in self.chosen_seeds]
 
     def methods(
@@ -104,14 +103,12 @@ def scale_line(plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Seq
     parts: dict[str, list[str]] = {}
     short = False
     for part, configs in plan.items():
-        rounds = configs[0].rounds
+        seeds = f"{len(configs)} seed{'s' * (len(configs) > 1)}"
         differences = _differences(configs[0], full[part][0])
-        if len(configs) < len(full[part]):
-            differences["seeds"] = f"{len(configs)} (full scale {len(full[part])})"
         short = short or bool(differences)
-        text = ", ".join(f"{name} {value}" for name, value in differences.items())
-        parts.setdefault(text or f"{rounds} rounds, {len(configs)} seeds", []).append(part)
-    head = "small scale" if short else "the paper's scale"
+        text = ", ".join([seeds, *(f"{name} {value}" for name, value in differences.items())])
+        parts.setdefault(text, []).append(part)
+    head = "small scale (in brackets, full scale)" if short else "the paper's scale"
     several = len(parts) > 1
     return f"{head}: " + "; ".join((f"{', '.join(names)}: " if several else "") + text for text, names in parts.items())
 
@@ -119,4 +116,8 @@ def scale_line(plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Seq
 def _differences(config: StudyConfig, full: StudyConfig) -> dict[str, str]:
     own, other = flatten(config.to_table()), flatten(full.to_table())
     names = [name for name in own if name not in NOT_SCALE and own[name] != other.get(name)]
-    return {name: f"{own[name]} (full scale {other.get(name, 'none')})" for name in names}
+    return {
+        name.split(".")[-1]: f"{own[name]} ({other.get(name, 'none')})"
+        for name in sorted(names, key=lambda name: name != "rounds")
+        if not name.startswith("engine.")
+    }

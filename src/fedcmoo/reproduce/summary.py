@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.report.page import Section, versions, write_page
-from fedcmoo.reproduce.claims import FAILS, HOLDS, OPEN, RULE, claims_table
+from fedcmoo.report.table import Table
+from fedcmoo.reproduce.claims import FAILS, HOLDS, OPEN, claims_table
 from fedcmoo.reproduce.outcome import DATA, Outcome
 from fedcmoo.reproduce.targets import TARGETS
 
-TITLE = "Federated Communication-Efficient Multi-Objective Optimization, reproduced"
+TITLE = "FedCMOO, reproduced"
+ABOUT = (
+    "The tables and figures of Federated Communication-Efficient Multi-Objective Optimization (AISTATS 2025), "
+    "with the paper's own numbers beside ours."
+)
 PAGE = "report.html"
 
 
@@ -26,15 +32,20 @@ def write_summary(folder: Path) -> None:
     """Write README.md, claims.md, claims.csv and report.html about everything in the folder."""
     outcomes = outcomes_in(folder)
     table = claims_table([verdict for outcome in outcomes for verdict in outcome.verdicts])
-    write_atomically(folder / "claims.md", f"{table.markdown()}\n{RULE}\n".encode())
+    write_atomically(folder / "claims.md", table.markdown().encode())
     write_atomically(folder / "claims.csv", table.csv().encode())
     write_atomically(folder / "README.md", _index(outcomes).encode())
     sections = [
-        Section("claims", "Claims", text=RULE, tables=[table]),
+        Section("claims", "The paper's claims", tables=[_short(table)]),
         *(_section(outcome) for outcome in outcomes),
     ]
-    lead = f"Every table and figure with the paper's own numbers beside ours. {count_verdicts(outcomes)}"
+    lead = f"{ABOUT} {count_verdicts(outcomes)}"
     write_page(folder / PAGE, TITLE, lead, sections)
+
+
+def _short(table: Table) -> Table:
+    """The claims' first columns: claim, verdict, ours, the paper's."""
+    return replace(table, title="", header=table.header[:4], rows=[row[:4] for row in table.rows])
 
 
 def count_verdicts(outcomes: Sequence[Outcome]) -> str:
@@ -50,18 +61,17 @@ def _section(outcome: Outcome) -> Section:
     return Section(
         outcome.target,
         outcome.title,
-        text=outcome.scale,
         tables=outcome.tables,
         charts=outcome.charts,
         failures=[f"not made: {part}: {why}" for part, why in outcome.failures.items()],
-        details=[(f"configuration of {name}", text) for name, text in outcome.configurations.items()],
+        details=[(name, text) for name, text in outcome.configurations.items()],
     )
 
 
 def _index(outcomes: Sequence[Outcome]) -> str:
     """The folder's README: every table and picture."""
     parts = [
-        f"# {TITLE}\n\nWritten by `fedcmoo reproduce`. {count_verdicts(outcomes)} [All claims](claims.md), "
+        f"# {TITLE}\n\n{ABOUT} Written by `fedcmoo reproduce`. {count_verdicts(outcomes)} [All claims](claims.md), "
         f"and [one interactive page]({PAGE}) to download and open.\n\n{versions()}\n"
     ]
     for outcome in outcomes:

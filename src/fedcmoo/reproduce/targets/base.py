@@ -39,9 +39,11 @@ class Target(ABC):
 
     def scale(self, study: Study) -> str:
         """The line about the scale for every table and figure."""
-        first = {part: next(iter(labels.values())) for part, labels in self.plan(study).items()}
-        full = {part: next(iter(labels.values())) for part, labels in self.plan(Study(full=True)).items()}
-        return scale_line(first, full)
+        own, full = self.plan(study), self.plan(Study(full=True))
+        first = {part: next(label for label in labels if label in full[part]) for part, labels in own.items()}
+        line = scale_line({p: own[p][n] for p, n in first.items()}, {p: full[p][n] for p, n in first.items()})
+        missing = dict.fromkeys(label for part in own for label in full[part] if label not in own[part])
+        return line + (f"; left out: {', '.join(missing)}" if missing else "")
 
     def part(self, study: Study, part: str, runs: Runs) -> Labelled:
         """The results of one part; whatever is not there yet is run."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from fedcmoo.bench.gram_result import PAPER, GramBench
-from fedcmoo.report.gram_chart import errors, gram_chart
+from fedcmoo.report.gram_chart import errors, gram_chart, load_bench
 from fedcmoo.report.table import Record, Table, mean_and_spread
-from fedcmoo.reproduce.gram_study import GramStudy, load_bench
+from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study

@@ -94,7 +94,8 @@ def _table(results: Results, ratios: Sequence[str], note: str) -> Table:
             losses = [run.values("loss") for run in runs[text]]
             off = [] if text.startswith("alone") else [angle(pair, parse_ratio(text)) for pair in losses]
             cells = [mean_and_spread([pair[k] for pair in losses], 3) for k in range(2)]
-            rows.append([PROBLEMS[part], text, *cells, f"{np.mean(off):.1f}°" if off else ""])
+            name = {"alone 0": "first alone", "alone 1": "second alone"}.get(text, text)
+            rows.append([PROBLEMS[part], name, *cells, f"{np.mean(off):.1f}°" if off else ""])
             records += [
                 {"experiment": part, "preference": text, "seed": run.seed, "first_loss": a, "second_loss": b}
                 for run, (a, b) in zip(runs[text], losses, strict=True)

@@ -18,7 +18,7 @@ from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
 from fedcmoo.reproduce.targets.radial import radial_panel
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
-MODELS = "uploaded models per client of a round"
+MODELS = "uploaded data / (model size × clients per round)"
 
 
 class QM9(Target):
