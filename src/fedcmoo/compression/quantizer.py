@@ -73,12 +73,12 @@ def quantize(h: Tensor, bits: int, random: torch.Generator) -> Message:
     s = _largest_level(bits)
     levels, scales = [], []
     for rows in _row_blocks(M, d):
-        groups = torch.nn.functional.pad(h[rows].float(), (0, _groups(d) * GROUP - d)).view(-1, _groups(d), GROUP)
+        groups = torch.nn.functional.pad(h[rows].float(), (0, -d % GROUP)).view(-1, _groups(d), GROUP)
         scale = groups.abs().amax(dim=2)
-        steps = groups * (s / scale).nan_to_num_(posinf=0.0)[..., None]
-        steps += torch.rand(steps.shape, generator=random).to(h.device)
+        noise = torch.rand(groups.shape, generator=random).to(h.device)
+        steps = noise.addcmul_(groups, (s / scale).nan_to_num_(posinf=0.0)[..., None])  # entry / scale · s + noise
         # The clamp guards against entries that rounding made a little larger than their scale.
-        levels.append(_pack(steps.floor_().clamp_(-s, s).flatten(1)[:, :d], bits))
+        levels.append(_pack(steps.floor_().clamp_(-s, s).view(len(steps), -1)[:, :d], bits))
         scales.append(scale)
     return Message(levels=torch.cat(levels), scale=torch.cat(scales))
 
@@ -87,16 +87,16 @@ def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor
     """Check what `quantize` made, and return float32 [M, d]."""
     M, d = shape
     check(payload, {"levels": _levels_field(shape, bits), "scale": Field((M, _groups(d)))}, sender)
-    if payload["scale"].amin() < 0:
-        raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {payload['scale'].amin().item()}")
-    s = _largest_level(bits)
-    h = torch.empty(M, _groups(d) * GROUP)
+    scale, s = payload["scale"], _largest_level(bits)
+    if scale.amin() < 0:
+        raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {scale.amin().item()}")
+    h = torch.zeros(M, _groups(d) * GROUP)
     for rows in _row_blocks(M, d):
-        levels = h[rows, :d]
-        _unpack(payload["levels"][rows], bits, out=levels)
+        levels = _unpack(payload["levels"][rows], d, bits)
         if levels.amin() < -s:
             raise BadMessageError(f"{sender}: 'levels' must be from -{s} to {s}, but has {int(levels.amin())}")
-        h[rows].view(-1, _groups(d), GROUP).mul_(payload["scale"][rows, :, None] / s)
+        h[rows, :d] = levels
+        h[rows].view(-1, _groups(d), GROUP).mul_(scale[rows, :, None] / s)
     return h[:, :d]
 
 
@@ -116,32 +116,33 @@ def _row_blocks(M: int, d: int) -> Iterator[slice]:
 
 def _levels_field(shape: Shape, bits: int) -> Field:
     M, d = shape
-    return Field((M, d), torch.int16) if bits == 16 else Field((M, -(-d * bits // 8)), torch.uint8)
+    if bits >= 8:
+        return Field((M, d), torch.int16 if bits == 16 else torch.int8)
+    return Field((M, -(-d * bits // 8)), torch.uint8)
 
 
 def _pack(levels: Tensor, bits: int) -> Tensor:
-    """Whole numbers [rows, d] as int16, or as bytes of 8 / bits numbers each.
+    """Whole numbers [rows, d] as int16 or int8; shorter ones as bytes that hold 8 / bits of them, plus 2^(bits - 1).
 
-    A row is cut into 8 / bits parts of n entries; byte t holds entry t of each part, that of the first part lowest.
+    A row is then cut into 8 / bits parts of n entries, and byte t holds entry t of each part, the first part's lowest.
     """
     if bits == 16:
         return levels.to(torch.int16)
+    if bits == 8:
+        return levels.to(torch.int8)
     parts = 8 // bits
     n = -(-levels.shape[1] // parts)
-    positive = torch.nn.functional.pad(levels + 2 ** (bits - 1), (0, n * parts - levels.shape[1]))
-    packed = positive[:, :n]
+    positive = torch.nn.functional.pad(levels.to(torch.int8) + 2 ** (bits - 1), (0, -levels.shape[1] % parts))
+    positive = positive.view(torch.uint8)
+    packed = positive[:, :n].clone()
     for j in range(1, parts):
-        packed = torch.add(packed, positive[:, j * n : (j + 1) * n], alpha=2 ** (j * bits))
-    return packed.to(torch.uint8)
+        packed |= positive[:, j * n : (j + 1) * n] << (j * bits)
+    return packed
 
 
-def _unpack(packed: Tensor, bits: int, out: Tensor) -> None:
-    """What `_pack` was given, into `out`, float32 [rows, d]."""
-    if bits == 16:
-        out.copy_(packed)
-        return
-    n = packed.shape[1]
-    for j in range(8 // bits):
-        part = out[:, j * n : (j + 1) * n]
-        part.copy_((packed[:, : part.shape[1]] >> (j * bits)) & (2**bits - 1))
-    out -= 2 ** (bits - 1)
+def _unpack(packed: Tensor, d: int, bits: int) -> Tensor:
+    """What `_pack` was given: int16 or int8 [rows, d]."""
+    if bits >= 8:
+        return packed
+    parts = [(packed >> (j * bits)) & (2**bits - 1) for j in range(8 // bits)]
+    return torch.cat(parts, dim=1)[:, :d].view(torch.int8).sub_(2 ** (bits - 1))
