@@ -17,6 +17,7 @@ from fedcmoo import FSMGDA, FedAvg, FedCMOO, Objective, Result, fit
 from fedcmoo.client import DivergedError
 from fedcmoo.engines import ENGINES, Engine, Local, Pool
 from fedcmoo.engines.pool import WorkerError
+from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import Method
 from tests.core.problems import classification
 from tests.engines.accidents import Accident, Bug, Killed, OutOfMemory, Stuck, nothing_but_nan
@@ -52,6 +53,15 @@ def test_same_bits_for_any_number_of_workers(method: Method) -> None:
     here = run(Local(), method)
     for workers in (1, 2, 3):
         assert_same(run(Pool(workers=workers), method), here)
+
+
+def test_same_bits_with_convolutions() -> None:
+    """Their kernels are the ones that choose by alignment, threads and what they computed before."""
+    settings = TwoDigits(clients=4, train_pairs=400, validation_pairs=10, test_pairs=1100, dropout=0.5)
+    problem = settings.build(seed=0)
+    method = FedCMOO(local_steps=3, batch_size=32)
+    results = [fit(problem, method, 2, clients_per_round=3, engine=engine) for engine in (Local(), Pool(workers=2))]
+    assert_same(*results)
 
 
 def test_blocks_of_several_clients() -> None:
