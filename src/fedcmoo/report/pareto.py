@@ -79,6 +79,8 @@ def _plane(ax: Axes, front: Front, i: int, j: int) -> None:
     if len(front.objectives) == 2:
         order = np.argsort(losses[free, 0])
         ax.plot(*losses[free][order].T, color="0.35", lw=1, zorder=3)
+    if not free.all():
+        ax.plot([], [], "o", ms=9, mfc="white", mec="0.35", mew=1.8, label="dominated")
     if front.fedavg is not None:
         ax.plot(front.fedavg.losses[i], front.fedavg.losses[j], "kx", ms=9, mew=2, zorder=5, label="FedAvg")
     ax.set(

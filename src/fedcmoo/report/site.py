@@ -9,9 +9,11 @@ from pathlib import Path
 from fedcmoo.pareto.front import FILE as FRONT
 from fedcmoo.pareto.front import Front
 from fedcmoo.report.front_chart import front_chart
+from fedcmoo.report.gram_chart import FILE as GRAM
+from fedcmoo.report.gram_chart import gram_chart, load_bench
 from fedcmoo.report.page import Section, write_page
 from fedcmoo.report.run_charts import curves_chart, metrics_of, weights_chart
-from fedcmoo.report.runs import Labelled, SavedRun, by_problem, find_runs
+from fedcmoo.report.runs import Labelled, SavedRun, by_problem, find_files, find_runs
 from fedcmoo.report.table import Table, mean_and_spread
 from fedcmoo.result import size
 from fedcmoo.settings import write_toml
@@ -24,23 +26,28 @@ def report(folders: Sequence[Path], path: Path) -> None:
         folders: of runs, or folders that hold them.
         path: the page.
     """
+    for folder in folders:
+        if not any(find_files([folder], name) for name in ("history.jsonl", FRONT, GRAM)):
+            raise ValueError(f"{folder} must be the folder of a run, or of several, but holds no history.jsonl")
     runs = find_runs(folders)
-    fronts = sorted({file.parent for folder in folders for file in folder.rglob(FRONT)})
-    sections = []
-    for problem, labelled in by_problem(runs).items():
-        charts = [curves_chart(problem, labelled)] if metrics_of(labelled) else []
-        charts.append(weights_chart(problem, labelled))
-        sections.append(
-            Section(
-                problem, problem, tables=[results_table(problem, labelled)], charts=charts, details=_details(labelled)
-            )
-        )
-    for folder in fronts:
-        front = Front.load(folder)
-        chart = front_chart(f"front-{folder.name}", f"{front.problem}: losses reached for each preference", [front])
-        sections.append(Section(f"front-{folder.name}", f"front of {front.problem}", charts=[chart]))
-    count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
-    write_page(path, "fedcmoo: " + ", ".join(by_problem(runs)), f"{count} in {', '.join(map(str, folders))}", sections)
+    sections = [_runs_section(problem, labelled) for problem, labelled in by_problem(runs).items()]
+    for n, file in enumerate(find_files(folders, FRONT), start=1):
+        front = Front.load(file.parent)
+        chart = front_chart(f"front-{n}", "Losses reached for each preference", [front])
+        sections.append(Section(f"front-{n}", f"The front of {front.problem}", charts=[chart]))
+    benches = [load_bench(file.parent) for file in find_files(folders, GRAM)]
+    if benches:
+        chart = gram_chart("gram-errors", [[bench] for bench in benches], [bench.problem for bench in benches])
+        sections.append(Section("gram", "Gram estimators", charts=[chart]))
+    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    write_page(path, "fedcmoo: runs", f"{count} in {', '.join(map(str, folders))}", sections)
+
+
+def _runs_section(problem: str, runs: Labelled) -> Section:
+    """Results, curves and weights of all runs on a problem."""
+    charts = [curves_chart(problem, runs)] if metrics_of(runs) else []
+    charts.append(weights_chart(problem, runs))
+    return Section(problem, problem, tables=[results_table(problem, runs)], charts=charts, details=_details(runs))
 
 
 def results_table(problem: str, runs: Labelled) -> Table:

@@ -1,0 +1,98 @@
+"""Verdicts follow the stated rule, on numbers whose verdict is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedcmoo.reproduce.claims import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Verdict,
+    all_claims,
+    claims_table,
+    judge,
+    judge_target,
+    standard_error,
+)
+from fedcmoo.reproduce.targets import TARGETS
+
+
+def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
+    return Claim(
+        id="c",
+        target="t",
+        text="A is above B",
+        where="Table 1",
+        quantity="A minus B",
+        unit="points",
+        resolution=resolution,
+        paper=2.5,
+        rises=rises,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0, 3.2, 2.8], HOLDS),
+        ([-3.0, -3.2, -2.8], FAILS),
+        ([3.0, -3.0, 0.5], OPEN),  # the seeds disagree
+        ([0.5, 0.5, 0.5], OPEN),  # they agree on what one measurement cannot tell from zero
+        ([0.61], HOLDS),
+        ([0.59], OPEN),
+        ([-0.61], FAILS),
+        ([5.0, 0.1], OPEN),  # mean 2.55, standard error 2.45
+        ([5.0, 2.0], HOLDS),  # mean 3.5, standard error 1.5
+        ([], OPEN),
+        ([1.0, math.nan], OPEN),
+    ],
+)
+def test_rule(values: list[float], expected: str) -> None:
+    assert judge(claim(), values, full=True).verdict == expected
+
+
+def test_a_level_that_rises_is_refuted_only_at_full_scale() -> None:
+    assert judge(claim(rises=True), [-9.0], full=False).verdict == OPEN
+    assert judge(claim(rises=True), [-9.0], full=True).verdict == FAILS
+    assert judge(claim(rises=True), [9.0], full=False).verdict == HOLDS
+    assert judge(claim(), [-9.0], full=False).verdict == FAILS
+
+
+def test_standard_error_is_that_of_the_mean_and_no_less_than_the_resolution() -> None:
+    assert standard_error([1.0, 2.0, 3.0], 0.1) == pytest.approx(1 / math.sqrt(3))
+    assert standard_error([1.0, 2.0, 3.0], 0.9) == 0.9
+    assert standard_error([1.0], 0.2) == 0.2
+
+
+def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:
+    claims = all_claims()
+    assert len({c.id for c in claims}) == len(claims) > 50
+    assert {c.target for c in claims} == set(TARGETS)
+
+
+def test_a_measurement_without_a_claim_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"must have every claim that rate measures, but has not \['unheard-of'\]"):
+        judge_target("rate", {"unheard-of": [1.0]}, full=True)
+
+
+def test_what_was_not_measured_is_not_decided() -> None:
+    (verdict,) = judge_target("rate", {}, full=True)
+    assert (verdict.verdict, verdict.values) == (OPEN, [])
+
+
+def test_resolution_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="must be positive, but got 0"):
+        claim(resolution=0.0)
+
+
+def test_table_has_both_numbers_and_the_rule() -> None:
+    table = claims_table([judge(claim(), [3.0, 3.2], full=True), Verdict(claim(), [], OPEN)])
+    assert list(table.rows[0][:4]) == ["A is above B", HOLDS, "3.1 ± 0.3 points", "2.5 points"]
+    assert table.rows[1][2] == "not measured"
+    assert "standard error" in table.note
+    assert table.records[0]["mean"] == pytest.approx(3.1)
+    assert table.records[0]["seeds"] == 2

@@ -1,0 +1,170 @@
+"""`fedcmoo reproduce` for real, on tiny random images: what fails costs itself only, what is done stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fedcmoo.callbacks import Callback
+from fedcmoo.cli.reproduce import reproduce as command
+from fedcmoo.history import Record, read_history
+from fedcmoo.reproduce.command import choose, reproduce
+from fedcmoo.reproduce.runs import Runs
+from fedcmoo.reproduce.study import Study
+
+SETTINGS = {
+    "problem.train_pairs": 60,
+    "problem.test_pairs": 20,
+    "problem.clients": 4,
+    "clients_per_round": 2,
+    "method.local_steps": 1,
+    "method.batch_size": 4,
+    "engine": "local",
+}
+TINY = ["--rounds", "2", *(part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}"))]
+
+
+def idx(path: Path, values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(header + values.tobytes())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MNIST's files with random images; no other data set."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for part, n in (("train", 40), ("t10k", 20)):
+        images = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        idx(folder / f"MNIST/raw/{part}-images-idx3-ubyte", images)
+        idx(folder / f"MNIST/raw/{part}-labels-idx1-ubyte", (np.arange(n) % 10).astype(np.uint8))
+    return folder
+
+
+def invoke(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [*arguments])
+
+
+def histories(folder: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("runs/*/history.jsonl")}
+
+
+def test_missing_data_costs_its_part_and_the_rest_stays(data: Path, tmp_path: Path) -> None:
+    arguments = ["qm9", "table2", "--data", str(data), "--out", str(tmp_path), *TINY]
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    assert "failed: table2 cifar10-mnist: cifar10 needs" in result.stderr
+    assert "failed: qm9: unknown setting 'problem.train_pairs'" in result.stderr
+    table = (tmp_path / "table2.md").read_text()
+    assert "MultiMNIST" in table
+    assert "CIFAR10+MNIST |" not in table
+    assert "FedAvg fails on the l2 objective of MultiMNIST" in (tmp_path / "claims.md").read_text()
+    assert "cifar10 needs" in (tmp_path / "report.html").read_text()
+    before = histories(tmp_path)
+    assert len(before) == 3
+    assert invoke(*arguments).exit_code == 1
+    assert histories(tmp_path) == before  # nothing was computed again
+
+
+def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
+    result = invoke("radial", "--data", str(data), "--out", str(tmp_path / "o"))
+    assert result.exit_code == 1
+    assert "failed: radial: celeba: celeba needs" in result.stderr
+    assert "made" not in result.stdout
+
+
+def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
+    result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY)
+    assert result.exit_code == 0
+    assert "multimnist FedAvg, seed 0" in result.stdout
+    assert "minutes in all" in result.stdout
+    assert not (tmp_path / "o").exists()
+
+
+def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
+    study, runs = Study(rounds=2), Runs(tmp_path / "runs")
+    (config,) = choose(["rate"])[0].plan(study)["valleys"]["1"]
+    runs.folder.mkdir()
+    runs.place(config).write_text("no folder")
+    failures = reproduce(choose(["rate"]), study, tmp_path, runs)
+    assert list(failures) == ["rate"]
+    assert str(runs.place(config).name) in failures["rate"]
+    runs.place(config).unlink()
+    assert reproduce(choose(["rate"]), study, tmp_path, Runs(tmp_path / "runs")) == {}
+
+
+def test_wrong_arguments() -> None:
+    assert "did you mean 'table1'" in invoke("tabel1").stderr
+    assert "whole numbers separated by commas" in invoke("rate", "--seeds", "a,b").stderr
+
+
+class Interrupt(Callback):
+    """Ctrl-C after some rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds
+
+    def after_round(self, record: Record) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
+    study, target = Study(rounds=3), choose(["rate"])  # runs of 1, 2 and 3 rounds
+    whole = Runs(tmp_path / "whole/runs")
+    assert reproduce(target, study, tmp_path / "whole", whole) == {}
+    interrupt = Interrupt(2)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(target, study, tmp_path / "cut", Runs(tmp_path / "cut/runs", lambda name: [interrupt]))
+    before = histories(tmp_path / "cut")
+    finished = [path.parent.name for path in (tmp_path / "cut").glob("runs/*/result.json")]
+    assert 0 < len(finished) < len(before) < len(histories(tmp_path / "whole"))
+    assert reproduce(target, study, tmp_path / "cut", Runs(tmp_path / "cut/runs")) == {}
+    after = histories(tmp_path / "cut")
+    assert {name: after[name] for name in finished} == {name: before[name] for name in finished}
+    assert (tmp_path / "cut/rate.csv").read_text() == (tmp_path / "whole/rate.csv").read_text()
+
+
+SCRIPT = """
+import sys, typer
+from fedcmoo.cli.reproduce import reproduce
+app = typer.Typer()
+app.command()(reproduce)
+app()
+"""
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    arguments = ["rate", "--rounds", "20", "--set", "engine=local", "--out", str(tmp_path / "killed")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("killed/runs/*/result.json"))) < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = histories(tmp_path / "killed")
+    finished = [path.parent.name for path in (tmp_path / "killed").glob("runs/*/result.json")]
+    assert len(finished) < 7
+    assert invoke(*arguments).exit_code == 0
+    after = histories(tmp_path / "killed")
+    assert {name: after[name] for name in finished} == {name: before[name] for name in finished}
+    longest = max((tmp_path / "killed").glob("runs/*"), key=lambda run: len(read_history(run / "history.jsonl")))
+    assert [record.round for record in read_history(longest / "history.jsonl")] == list(range(1, 21))
+    assert (tmp_path / "killed/rate.png").exists()

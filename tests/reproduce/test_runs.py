@@ -1,0 +1,81 @@
+"""Runs are found again by what they compute, and by nothing else; scales are what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcmoo.engines import Local
+from fedcmoo.reproduce.command import choose
+from fedcmoo.reproduce.runs import Runs
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.settings import SettingsError, from_table
+
+
+def test_place_depends_on_results_alone(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    (config,) = Study().configs("multimnist", "fedcmoo")
+    place = runs.place(config)
+    assert place.name.startswith("multimnist-fedcmoo-seed0-")
+    for same in (
+        replace(config, engine=Local()),
+        replace(config, data="elsewhere"),
+        replace(config, checkpoint_every=3),
+    ):
+        assert runs.place(same) == place
+    for other in (replace(config, seed=1), replace(config, rounds=7), replace(config, clients_per_round=3)):
+        assert runs.place(other) != place
+
+
+def test_the_papers_estimator_and_preset_are_used() -> None:
+    (config,) = Study(seeds=(0,), full=True).configs("multimnist", "fedcmoo")
+    table = config.to_table()
+    assert table["method"]["gram"]["name"] == "one-way"
+    assert table["method"]["gram"]["compressor"]["name"] == "randomized-svd"
+    assert (config.method.client_lr, config.method.server_lr, config.rounds) == (0.5, 1.2, 500)
+
+
+def test_settings_reach_every_run_but_a_targets_own_stay() -> None:
+    study = Study(sets={"method": {"local_steps": 3, "batch_size": 16}}, rounds=4, data="here", seeds=(5,))
+    (plain,) = study.configs("multimnist", "fedavg")
+    (own,) = study.configs("multimnist", "fedavg", {"method": {"local_steps": 20}})
+    assert (plain.method.local_steps, plain.method.batch_size, plain.rounds, plain.data, plain.seed) == (
+        3,
+        16,
+        4,
+        "here",
+        5,
+    )
+    assert (own.method.local_steps, own.method.batch_size) == (20, 16)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("full", [False, True])
+def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:
+    for labels in TARGETS[name]().plan(Study(full=full)).values():
+        for configs in labels.values():
+            assert len(configs) == (3 if full else 1)
+            assert all(from_table(type(config), config.to_table()) == config for config in configs)
+
+
+def test_full_scale_is_the_papers() -> None:
+    for name in ("drift", "table2", "local-progress", "gram", "qm9"):
+        target = TARGETS[name]()
+        assert target.scale(Study(full=True)) == "the paper's scale: 3 seeds"
+        assert target.scale(Study()).startswith("small scale")
+        assert target.scale(Study(full=True, rounds=100)).startswith("small scale")
+    assert TARGETS["rate"]().scale(Study(full=True)) == "full scale: T from 100 to 10,000, 3 seeds"
+
+
+def test_unknown_target() -> None:
+    with pytest.raises(SettingsError, match="target 'tabel1' is not known; did you mean 'table1'"):
+        choose(["tabel1"])
+
+
+@pytest.mark.parametrize(("settings", "complaint"), [({"rounds": 0}, "at least 1"), ({"seeds": (1, 1)}, "different")])
+def test_impossible_scales(settings: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Study(**settings)  # type: ignore[arg-type]
