@@ -66,6 +66,8 @@ class Records(Callback):
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="every must be at least 1, but got 0"):
         bench_gram(classification(), FedCMOO(), every=0)
+    with pytest.raises(ValueError, match="none contains 'sketsch'"):
+        bench_gram(classification(), FedCMOO(), only=["sketsch"])
 
 
 def test_peak_memory_sees_what_was_there_for_a_moment() -> None:

@@ -96,6 +96,7 @@ def bench_gram(
     *,
     every: int = 1,
     budgets: Sequence[float] = BUDGETS,
+    only: Sequence[str] = (),
     clients_per_round: int | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
@@ -108,11 +109,16 @@ def bench_gram(
         rounds: how long.
         every: rounds from one comparison to the next.
         budgets: uploads in multiples of d numbers.
+        only: compare estimators whose name contains one of these; all of them by default. Large models compute their
+            Jacobians anew for every estimator.
         clients_per_round, seed, callbacks: as in `fit`.
     """
     if every < 1:
         raise ValueError(f"every must be at least 1, but got {every}")
-    compared = Compared(tuple(entries(budgets)), every)
+    chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
+    if not chosen:
+        raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")
+    compared = Compared(tuple(chosen), every)
     result = fit(
         problem,
         replace(method, gram=compared),

@@ -37,6 +37,7 @@ def gram(
     budgets: Annotated[
         str, typer.Option(help="uploads in multiples of d, separated by commas")
     ] = "1,0.3,0.1,0.03,0.01",
+    only: Annotated[str | None, typer.Option(help="parts of estimators' names, separated by commas")] = None,
     seed: Seed = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -65,6 +66,7 @@ def gram(
             chosen.rounds,
             every=every,
             budgets=uploads,
+            only=only.split(",") if only else (),
             clients_per_round=chosen.clients_per_round,
             seed=chosen.seed,
             callbacks=[ProgressBar(err)],
