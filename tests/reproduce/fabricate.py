@@ -29,7 +29,8 @@ MODEL = 1000
 def fabricate(targets: Iterable[Target], study: Study, runs: Runs) -> None:
     """Write every run that the targets need."""
     for target in targets:
-        for labels in target.plan(study).values():
+        for part in target.parts:
+            labels = target.plan(study, part)
             for config in (config for seeds in labels.values() for config in seeds):
                 folder = runs.place(config)
                 folder.mkdir(parents=True, exist_ok=True)

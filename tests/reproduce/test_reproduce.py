@@ -67,7 +67,7 @@ def test_missing_data_costs_its_part_and_the_rest_stays(data: Path, tmp_path: Pa
     result = invoke(*arguments)
     assert result.exit_code == 1
     assert "failed: table2 cifar10-mnist: cifar10 needs" in result.stderr
-    assert "failed: qm9: unknown setting 'problem.train_pairs'" in result.stderr
+    assert "failed: qm9: qm9: unknown setting 'problem.train_pairs'" in result.stderr
     table = (tmp_path / "table2.md").read_text()
     assert "MultiMNIST" in table
     assert "CIFAR10+MNIST |" not in table
@@ -96,7 +96,7 @@ def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
     study, runs = Study(rounds=2), Runs(tmp_path / "runs")
-    (config,) = choose(["rate"])[0].plan(study)["valleys"]["1"]
+    (config,) = choose(["rate"])[0].plan(study, "valleys")["1"]
     runs.folder.mkdir()
     runs.place(config).write_text("no folder")
     failures = reproduce(choose(["rate"]), study, tmp_path, runs)

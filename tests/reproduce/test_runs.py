@@ -55,8 +55,9 @@ def test_settings_reach_every_run_but_a_targets_own_stay() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("full", [False, True])
 def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:
-    for labels in TARGETS[name]().plan(Study(full=full)).values():
-        for configs in labels.values():
+    target = TARGETS[name]()
+    for part in target.parts:
+        for configs in target.plan(Study(full=full), part).values():
             assert len(configs) == (3 if full else 1)
             assert all(from_table(type(config), config.to_table()) == config for config in configs)
 
@@ -64,10 +65,10 @@ def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:
 def test_full_scale_is_the_papers() -> None:
     for name in ("drift", "table2", "local-progress", "gram", "qm9"):
         target = TARGETS[name]()
-        assert target.scale(Study(full=True)) == "the paper's scale: 3 seeds"
-        assert target.scale(Study()).startswith("small scale")
-        assert target.scale(Study(full=True, rounds=100)).startswith("small scale")
-    assert TARGETS["rate"]().scale(Study(full=True)) == "full scale: T from 100 to 10,000, 3 seeds"
+        assert target.scale(Study(full=True), target.parts) == "the paper's scale: 3 seeds"
+        assert target.scale(Study(), target.parts).startswith("small scale")
+        assert target.scale(Study(full=True, rounds=100), target.parts).startswith("small scale")
+    assert TARGETS["rate"]().scale(Study(full=True), ["valleys"]) == "full scale: T from 100 to 10,000, 3 seeds"
 
 
 def test_unknown_target() -> None:

@@ -51,7 +51,8 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
     """All runs that the targets need, each once."""
     found: dict[Path, PlannedRun] = {}
     for target in targets:
-        for part, labels in target.plan(study).items():
+        for part in target.parts:
+            labels = target.plan(study, part)
             for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
                 place = runs.place(config)
                 if place in found:
@@ -97,24 +98,22 @@ def reproduce(
 def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
     """One target: its runs, then what it makes of them."""
     results, failed = {}, {}
-    plan = target.plan(study)
-    for part in plan:
+    for part in target.parts:
         try:
-            results[part] = target.part(study, part, runs)
+            results[part] = target.results(study, part, runs)
         except Exception as error:
             log.debug("%s %s failed", target.name, part, exc_info=True)
             failed[part] = describe(error)
             say(f"{target.name} {part} failed: {failed[part]}")
     if not results:
         raise RuntimeError("; ".join(f"{part}: {why}" for part, why in failed.items()))
-    scale = target.scale(study)
+    scale = target.scale(study, results)
     made = target.make(study, results, scale)
     full = study.full and not scale.startswith("small scale")
     configurations = {
         f"{part}: {label}": write_toml(configs[0].to_table())
-        for part, labels in plan.items()
-        if part in results
-        for label, configs in labels.items()
+        for part in results
+        for label, configs in target.plan(study, part).items()
     }
     verdicts = judge_target(target.name, made.measured, full)
     return Outcome(target.name, target.title, scale, made.tables, made.charts, verdicts, failed, configurations)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Record, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study, StudyConfig, scale_line
 
-Plan = Mapping[str, Mapping[str, Sequence[StudyConfig]]]
-"""By part (a problem, mostly) and label (a method, mostly), one configuration for each seed."""
+Plan = Mapping[str, Sequence[StudyConfig]]
+"""By label (a method, mostly), one configuration for each seed."""
 
-Labelled = Mapping[str, Sequence[SavedRun]]
 Results = Mapping[str, Labelled]
-"""The same with runs, of the parts that could be made."""
+"""Runs by part (a problem, mostly) and label, of the parts that could be made."""
 
 
 class Target(ABC):
@@ -28,27 +27,27 @@ class Target(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def plan(self, study: Study) -> Plan:
-        """The runs that it needs."""
+    def plan(self, study: Study, part: str) -> Plan:
+        """The runs that a part needs."""
 
     @abstractmethod
     def make(self, study: Study, results: Results, note: str) -> Made:
         """Tables, charts and measurements from the parts that are there; `note` says at what scale."""
 
-    def scale(self, study: Study) -> str:
-        """The line about the scale for every table and figure."""
-        own, full = self.plan(study), self.plan(Study(full=True))
+    def scale(self, study: Study, parts: Iterable[str]) -> str:
+        """The line about the scale of some parts, for every table and figure."""
+        own, full = ({part: self.plan(s, part) for part in parts} for s in (study, Study(full=True)))
         first = {part: next(label for label in labels if label in full[part]) for part, labels in own.items()}
         line = scale_line({p: own[p][n] for p, n in first.items()}, {p: full[p][n] for p, n in first.items()})
         missing = dict.fromkeys(label for part in own for label in full[part] if label not in own[part])
         return line + (f"; left out: {', '.join(missing)}" if missing else "")
 
-    def part(self, study: Study, part: str, runs: Runs) -> Labelled:
-        """The results of one part; whatever is not there yet is run."""
-        configs = self.plan(study)[part]
-        return {label: [runs.get(config) for config in seeds] for label, seeds in configs.items()}
+    def results(self, study: Study, part: str, runs: Runs) -> Labelled:
+        """The runs of a part; whatever is not there yet is made."""
+        return {label: [runs.get(config) for config in seeds] for label, seeds in self.plan(study, part).items()}
 
 
 def percent(run: SavedRun) -> list[float]:

@@ -22,9 +22,10 @@ EXPERIMENTS = (*TABLE1, "celeba", "celeba5")
 class Curves(Target):
     name: ClassVar[str] = "curves"
     title: ClassVar[str] = "Figure 1 and appendix E.1: learning curves"
+    parts: ClassVar[tuple[str, ...]] = EXPERIMENTS
 
-    def plan(self, study: Study) -> Plan:
-        return {problem: study.methods(problem, METHODS) for problem in EXPERIMENTS}
+    def plan(self, study: Study, part: str) -> Plan:
+        return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         charts = [_chart(metric, results, note) for metric in ("accuracy", "loss")]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedcmoo.metrics import delta_m
+from fedcmoo.report.runs import Labelled
 from fedcmoo.report.table import Record, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target, pair_text, percent
+from fedcmoo.reproduce.targets.base import Plan, Results, Target, pair_text, percent
 from fedcmoo.reproduce.targets.table1 import METHODS
 
 LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
@@ -24,9 +25,10 @@ def alone(study: Study, problem: str) -> dict[str, list[StudyConfig]]:
 class DeltaM(Target):
     name: ClassVar[str] = "delta-m"
     title: ClassVar[str] = "Appendix E.3: what training together costs, Δ_M"
+    parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
 
-    def plan(self, study: Study) -> Plan:
-        return {p: {**study.methods(p, METHODS), **alone(study, p)} for p in TABLE1}
+    def plan(self, study: Study, part: str) -> Plan:
+        return {**study.methods(part, METHODS), **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         values = {part: {label: _delta(runs, label) for label in LABELS} for part, runs in results.items()}

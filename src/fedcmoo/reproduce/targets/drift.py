@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Record, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target, differences, mean_percent
+from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
 
-EXPERIMENTS = ("multimnist", "mnist-fmnist")
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 """Local steps; 10 is what all other runs have."""
 
@@ -23,16 +22,14 @@ SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 class Drift(Target):
     name: ClassVar[str] = "drift"
     title: ClassVar[str] = "Figure 2: drift with the number of local steps"
+    parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
 
-    def plan(self, study: Study) -> Plan:
-        def runs(problem: str) -> dict[str, list[StudyConfig]]:
-            configs: dict[str, list[StudyConfig]] = {}
-            for K in FULL if study.full else SMALL:
-                over = {"method": {"local_steps": K}} | ({"rounds": 500} if study.full else {})
-                configs |= {f"{label} {K}": c for label, c in study.methods(problem, METHODS, over).items()}
-            return configs
-
-        return {problem: runs(problem) for problem in EXPERIMENTS}
+    def plan(self, study: Study, part: str) -> Plan:
+        configs: dict[str, list[StudyConfig]] = {}
+        for K in FULL if study.full else SMALL:
+            same_steps = study.methods(part, METHODS, {"method": {"local_steps": K}})
+            configs |= {f"{label} {K}": seeds for label, seeds in same_steps.items()}
+        return configs
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         steps = FULL if study.full else SMALL

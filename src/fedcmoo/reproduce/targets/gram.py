@@ -14,7 +14,6 @@ from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 
-EXPERIMENTS = ("multimnist", "mnist-fmnist", "cifar10-mnist", "celeba")
 SMALL_ROUNDS, SMALL_EVERY, FULL_EVERY = 20, 4, 10
 OURS = ("sketch", "one-way quantizer")
 """Estimators that the paper has not."""
@@ -23,14 +22,11 @@ OURS = ("sketch", "one-way quantizer")
 class Gram(Target):
     name: ClassVar[str] = "gram"
     title: ClassVar[str] = "Appendix B: errors of Gram estimators"
+    parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist", "cifar10-mnist", "celeba")
 
-    def plan(self, study: Study) -> Plan:
-        def configs(problem: str) -> list[GramStudy]:
-            over = {} if study.full else {"rounds": SMALL_ROUNDS}
-            every = FULL_EVERY if study.full else SMALL_EVERY
-            return [GramStudy.of(config, every) for config in study.configs(problem, "fedcmoo-pref", over)]
-
-        return {problem: {"FedCMOO-Pref": configs(problem)} for problem in EXPERIMENTS}
+    def plan(self, study: Study, part: str) -> Plan:
+        configs = study.configs(part, "fedcmoo-pref", {} if study.full else {"rounds": SMALL_ROUNDS})
+        return {"FedCMOO-Pref": [GramStudy.of(c, FULL_EVERY if study.full else SMALL_EVERY) for c in configs]}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         benches = {part: [load_bench(run.folder) for run in runs["FedCMOO-Pref"]] for part, runs in results.items()}

@@ -14,10 +14,9 @@ from fedcmoo.report.table import Table, mean_and_spread
 from fedcmoo.reproduce.local_progress import WAYS
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.study import Study, StudyConfig
+from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 
-EXPERIMENTS = ("multimnist", "mnist-fmnist")
 WINDOW = 40
 """Rounds of the running average."""
 EVERY = 5
@@ -29,16 +28,13 @@ QUANTITIES = {"loss reduction": 1.0, "accuracy gain": 100.0}
 class LocalProgress(Target):
     name: ClassVar[str] = "local-progress"
     title: ClassVar[str] = "Appendix E.4: progress of local training within a round"
+    parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
 
-    def plan(self, study: Study) -> Plan:
-        def configs(problem: str) -> list[StudyConfig]:
-            small = not study.full
-            own, other = (preset(problem, method, small).get("method", {}) for method in ("fedcmoo", "fsmgda"))
-            settings = {k: v for k, v in own.items() if k != "name"}
-            settings |= {"fsmgda_client_lr": other.get("client_lr", 0.1), "measure_every": EVERY if small else 1}
-            return study.configs(problem, "local-progress", {"method": settings})
-
-        return {problem: {"FedCMOO": configs(problem)} for problem in EXPERIMENTS}
+    def plan(self, study: Study, part: str) -> Plan:
+        own, other = (preset(part, method, not study.full)["method"] for method in ("fedcmoo", "fsmgda"))
+        settings = {name: value for name, value in own.items() if name != "name"}
+        settings |= {"fsmgda_client_lr": other["client_lr"], "measure_every": 1 if study.full else EVERY}
+        return {"FedCMOO": study.configs(part, "local-progress", {"method": settings})}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         panels = [

@@ -13,15 +13,14 @@ from fedcmoo.evaluation import Scores
 from fedcmoo.metrics import angle
 from fedcmoo.pareto import Front, Point, parse_ratio
 from fedcmoo.report.front_chart import front_chart
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Record, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
+from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.delta_m import alone
 
-EXPERIMENTS = ("multimnist", "mnist-fmnist")
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
 
@@ -29,17 +28,17 @@ FULL = ("1:8", *SMALL, "8:1")
 class Preferences(Target):
     name: ClassVar[str] = "preferences"
     title: ClassVar[str] = "Figure 4: losses for a range of preferences"
+    parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
 
-    def plan(self, study: Study) -> Plan:
-        def runs(problem: str) -> dict[str, list[StudyConfig]]:
-            configs = {}
-            for text in FULL if study.full else SMALL:
-                weights = {"name": "find-weights-pref", "even_share": 0.0}
-                method = {"preference": list(parse_ratio(text)), "weights": weights}
-                configs[text] = study.configs(problem, "fedcmoo-pref", {"method": method})
-            return {**configs, **alone(study, problem)}
-
-        return {problem: runs(problem) for problem in EXPERIMENTS}
+    def plan(self, study: Study, part: str) -> Plan:
+        weights = {"name": "find-weights-pref", "even_share": 0.0}
+        configs = {
+            text: study.configs(
+                part, "fedcmoo-pref", {"method": {"preference": list(parse_ratio(text)), "weights": weights}}
+            )
+            for text in (FULL if study.full else SMALL)
+        }
+        return {**configs, **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         ratios = FULL if study.full else SMALL

@@ -10,11 +10,11 @@ import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Record, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.radial import radial_panel
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
@@ -24,9 +24,10 @@ MODELS = "uploaded data / (model size × clients per round)"
 class QM9(Target):
     name: ClassVar[str] = "qm9"
     title: ClassVar[str] = "Figure 3 and appendix E.5: eleven properties of molecules"
+    parts: ClassVar[tuple[str, ...]] = ("qm9",)
 
-    def plan(self, study: Study) -> Plan:
-        return {"qm9": study.methods("qm9", METHODS)}
+    def plan(self, study: Study, part: str) -> Plan:
+        return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         runs = results["qm9"]

@@ -8,20 +8,21 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.table1 import METHODS
 
 
 class Radial(Target):
     name: ClassVar[str] = "radial"
     title: ClassVar[str] = "Appendix E.2: final losses of all objectives of CelebA"
+    parts: ClassVar[tuple[str, ...]] = ("celeba", "celeba5")
 
-    def plan(self, study: Study) -> Plan:
-        return {problem: study.methods(problem, METHODS) for problem in ("celeba", "celeba5")}
+    def plan(self, study: Study, part: str) -> Plan:
+        return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         see = "The smaller a ring, the better: FSMGDA's (orange) should be the largest, most of all with 40 objectives."

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import SavedRun
+from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.rate import NOTE, step_sizes
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Labelled, Plan, Results, Target
+from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.valleys import Valleys
 
 LOCAL_STEPS = 3
@@ -29,13 +30,14 @@ MARGIN = 0.05
 class Rate(Target):
     name: ClassVar[str] = "rate"
     title: ClassVar[str] = "Corollary 1: the rate of convergence"
+    parts: ClassVar[tuple[str, ...]] = ("valleys",)
 
     def horizons(self, study: Study) -> list[int]:
         """The values of T: from 100 to 10,000 (at small scale 1,000), or to the number of rounds asked for."""
         last = study.rounds or (10_000 if study.full else 1_000)
         return sorted({round(T) for T in np.geomspace(min(100, max(1, last // 10)), last, POINTS)})
 
-    def plan(self, study: Study) -> Plan:
+    def plan(self, study: Study, part: str) -> Plan:
         problem = Valleys()
         configs = {}
         for T in self.horizons(study):
@@ -51,9 +53,9 @@ class Rate(Target):
                 },
             }
             configs[str(T)] = replace(study, rounds=None).configs(problem.name, "fedcmoo-t-measured", settings)
-        return {"valleys": configs}
+        return configs
 
-    def scale(self, study: Study) -> str:
+    def scale(self, study: Study, parts: Iterable[str]) -> str:
         own, full = self.horizons(study), self.horizons(Study(full=True))
         seeds = f"{len(study.chosen_seeds)} seed{'s' * (len(study.chosen_seeds) > 1)}"
         if own[-1] < full[-1]:
