@@ -263,13 +263,14 @@ def test_the_demo_is_equal_to_the_local_engine_and_leaves_nothing_behind(tmp_pat
 
 
 @needs_proc
-def test_ctrl_c_ends_every_process_of_the_demo(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_every_process_of_the_demo(tmp_path: Path, signum: int) -> None:
     with start_demo(tmp_path) as demo:
         until = time.monotonic() + 120
-        while len(processes_of(tmp_path)) < 6 and demo.poll() is None and time.monotonic() < until:
+        while len(processes_of(tmp_path)) < 3 and demo.poll() is None and time.monotonic() < until:
             time.sleep(0.1)
-        assert len(processes_of(tmp_path)) >= 6  # it is up, or nearly so
-        demo.send_signal(signal.SIGINT)
+        assert len(processes_of(tmp_path)) >= 3  # some are up, others about to be
+        demo.send_signal(signum)
         assert demo.wait(30) != 0
     assert processes_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

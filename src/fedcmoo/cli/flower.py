@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +24,6 @@ def demo(
     with errors_for_people():
         from fedcmoo.engines.flower.demo import DEMO, demo
 
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         options = given(rounds=rounds)
         if config is None:
             chosen = RunConfig.from_table(merge(DEMO, options))

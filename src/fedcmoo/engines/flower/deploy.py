@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fedcmoo.engines.flower import warm
 from fedcmoo.settings import write_toml
@@ -53,8 +54,12 @@ class Deployment:
     node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     superlink: subprocess.Popen[bytes] = field(init=False, repr=False)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+    _on_sigterm: Any = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> Self:
+        # Being told to end means ending the others first; only a main thread may say so.
+        if threading.current_thread() is threading.main_thread():
+            self._on_sigterm = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         try:
             self._start()
         except BaseException:
@@ -152,6 +157,9 @@ class Deployment:
                 _signal_group(process, signal.SIGKILL)  # also what its leader left behind
                 process.wait()
             self._started.clear()
+            if self._on_sigterm is not None:
+                signal.signal(signal.SIGTERM, self._on_sigterm)
+                self._on_sigterm = None
 
     def _start(self) -> None:
         for name in ("bin", "tmp", "flwr", "logs"):
