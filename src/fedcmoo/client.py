@@ -168,6 +168,7 @@ class Client:
             assert self.first is not None
             next(batches)  # phase one's
             model.load(self.state.x, self.first.buffers, self.first.counters)
+            model.module.train()  # the last to use the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
             stepper.step(model.x, model.grad)
         else:

@@ -151,6 +151,17 @@ def test_losses_of_the_first_batch_are_an_option() -> None:
     assert all(np.isfinite(record.notes["kl"]) for record in small.history)
 
 
+def test_looking_at_the_losses_does_not_change_training() -> None:
+    """With equal weights whatever the losses are, dropout and BatchNorm must train the same after either look."""
+    rule = FindWeightsPref(even_share=1.0)
+    models = [
+        fit(classification(), FedCMOOPref(losses=losses, weights=rule, batch_size=8, local_steps=3), rounds=2).model
+        for losses in ("all", "batch")
+    ]
+    for one, other in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_stationarity_and_angles_are_logged() -> None:
     for record in fit(quadratics(), FedCMOOPref(batch_size=None), rounds=2).history:
         assert record.gram is not None
