@@ -22,7 +22,7 @@ def idx_bytes(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_reads_values(tmp_path: Path, compressed: bool) -> None:
     path = tmp_path / ("images.gz" if compressed else "images")
-    path.write_bytes(gzip.compress(idx_bytes(VALUES)) if compressed else idx_bytes(VALUES))
+    path.write_bytes(gzip.compress(idx_bytes(VALUES), mtime=0) if compressed else idx_bytes(VALUES))
     np.testing.assert_array_equal(read_idx(path, dimensions=3), VALUES)
 
 
@@ -45,7 +45,7 @@ def test_refuses_damaged_files(tmp_path: Path, content: bytes, complaint: str) -
         read_idx(path, dimensions=3)
 
 
-@pytest.mark.parametrize("content", [b"not gzip at all", gzip.compress(idx_bytes(VALUES))[:-12]])
+@pytest.mark.parametrize("content", [b"not gzip at all", gzip.compress(idx_bytes(VALUES), mtime=0)[:-12]])
 def test_refuses_damaged_gzip(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "images.gz"
     path.write_bytes(content)
