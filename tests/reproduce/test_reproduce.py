@@ -20,6 +20,7 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.cli.reproduce import reproduce as command
 from fedcmoo.history import Record, read_history
 from fedcmoo.reproduce.command import choose, reproduce
+from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 
@@ -67,12 +68,14 @@ def test_missing_data_costs_its_part_and_the_rest_stays(data: Path, tmp_path: Pa
     result = invoke(*arguments)
     assert result.exit_code == 1
     assert "failed: table2 cifar10-mnist: cifar10 needs" in result.stderr
-    assert "failed: qm9: qm9: unknown setting 'problem.train_pairs'" in result.stderr
+    assert "failed: qm9 qm9: unknown setting 'problem.train_pairs'" in result.stderr
     table = (tmp_path / "table2.md").read_text()
     assert "MultiMNIST" in table
     assert "CIFAR10+MNIST |" not in table
     assert "FedAvg fails on the l2 objective of MultiMNIST" in (tmp_path / "claims.md").read_text()
-    assert "cifar10 needs" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "cifar10 needs" in page
+    assert str(data) not in page  # a page is made to be shown
     before = histories(tmp_path)
     assert len(before) == 3
     assert invoke(*arguments).exit_code == 1
@@ -80,10 +83,11 @@ def test_missing_data_costs_its_part_and_the_rest_stays(data: Path, tmp_path: Pa
 
 
 def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
-    result = invoke("radial", "--data", str(data), "--out", str(tmp_path / "o"))
+    result = invoke("radial", "--data", str(data), "--out", str(tmp_path))
     assert result.exit_code == 1
-    assert "failed: radial: celeba: celeba needs" in result.stderr
+    assert "failed: radial celeba: celeba needs" in result.stderr
     assert "made" not in result.stdout
+    assert "not made: celeba5: " in (tmp_path / "README.md").read_text()
 
 
 def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
@@ -100,10 +104,16 @@ def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
     runs.folder.mkdir()
     runs.place(config).write_text("no folder")
     failures = reproduce(choose(["rate"]), study, tmp_path, runs)
-    assert list(failures) == ["rate"]
-    assert str(runs.place(config).name) in failures["rate"]
+    assert list(failures) == ["rate valleys"]
+    assert runs.place(config).name in failures["rate valleys"]
     runs.place(config).unlink()
     assert reproduce(choose(["rate"]), study, tmp_path, Runs(tmp_path / "runs")) == {}
+    before = (tmp_path / "rate.md").read_text()
+    other = Runs(tmp_path / "other")
+    other.folder.write_text("no folder either")
+    assert list(reproduce(choose(["rate"]), study, tmp_path, other)) == ["rate valleys"]
+    assert not Outcome.load(Outcome.place(tmp_path, "rate")).failures  # what was made before stays
+    assert (tmp_path / "rate.md").read_text() == before
 
 
 def test_wrong_arguments() -> None:

@@ -62,7 +62,11 @@ def reproduce(
         except KeyboardInterrupt:
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None
-    made = [target.name for target in chosen if target.name not in failures]
+    made = [
+        target.name
+        for target in chosen
+        if target.name not in failures and any(f"{target.name} {part}" not in failures for part in target.parts)
+    ]
     if made:
         out.print(f"made {', '.join(made)}; see {folder / PAGE}, {folder / 'README.md'}", soft_wrap=True)
     for what, why in failures.items():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedcmoo.data.folder import data_folder
 from fedcmoo.engines.pool import usable_cores
 from fedcmoo.reproduce.claims import judge_target
-from fedcmoo.reproduce.outcome import Outcome
+from fedcmoo.reproduce.outcome import Made, Outcome
 from fedcmoo.reproduce.runs import Runs, estimate
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import write_summary
@@ -85,38 +86,43 @@ def reproduce(
         say(f"{target.name}: {target.title}")
         try:
             outcome = make(target, study, runs, say)
-            outcome.save(out)
+            failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
+            if not outcome.is_empty or not Outcome.place(out, target.name).exists():  # what an earlier call made stays
+                outcome.save(out)
             write_summary(out)
         except Exception as error:
             log.debug("%s failed", target.name, exc_info=True)
             failures[target.name] = describe(error)
-        else:
-            failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
     return failures
 
 
 def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
     """One target: its runs, then what it makes of them."""
-    results, failed = {}, {}
+    results, failures = {}, {}
     for part in target.parts:
         try:
             results[part] = target.results(study, part, runs)
         except Exception as error:
             log.debug("%s %s failed", target.name, part, exc_info=True)
-            failed[part] = describe(error)
-            say(f"{target.name} {part} failed: {failed[part]}")
-    if not results:
-        raise RuntimeError("; ".join(f"{part}: {why}" for part, why in failed.items()))
-    scale = target.scale(study, results)
-    made = target.make(study, results, scale)
+            failures[part] = _without_places(describe(error), study, runs)
+            say(f"{target.name} {part} failed: {describe(error)}")
+    scale = target.scale(study, results) if results else ""
+    made = target.make(study, results, scale) if results else Made()
     full = study.full and not scale.startswith("small scale")
     configurations = {
-        f"{part}: {label}": write_toml(configs[0].to_table())
+        f"{part}: {label}": write_toml(replace(configs[0], data=None).to_table())
         for part in results
         for label, configs in target.plan(study, part).items()
     }
     verdicts = judge_target(target.name, made.measured, full)
-    return Outcome(target.name, target.title, scale, made.tables, made.charts, verdicts, failed, configurations)
+    return Outcome(target.name, target.title, scale, made.tables, made.charts, verdicts, failures, configurations)
+
+
+def _without_places(text: str, study: Study, runs: Runs) -> str:
+    """A message that can be published: without the folders of this machine."""
+    for place, name in ((data_folder(study.data), "DATA"), (runs.folder, "RUNS")):
+        text = text.replace(str(place), name)
+    return text
 
 
 def describe(error: Exception) -> str:

@@ -14,9 +14,6 @@ from fedcmoo.report.chart import Chart
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import Verdict
 
-DATA = "data"
-"""The folder of outcomes within that of a reproduction."""
-
 
 @dataclass(frozen=True)
 class Made:
@@ -53,16 +50,27 @@ class Outcome:
     failures: Mapping[str, str]
     configurations: Mapping[str, str]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing could be made."""
+        return not self.tables and not self.charts
+
+    @staticmethod
+    def place(folder: Path, target: str) -> Path:
+        """Where a target's outcome is kept within the folder of a reproduction."""
+        return folder / "data" / f"{target}.json"
+
     def save(self, folder: Path) -> None:
         """Write tables as Markdown and CSV, charts as SVG and PNG, and all of it as JSON."""
-        (folder / DATA).mkdir(parents=True, exist_ok=True)
+        place = self.place(folder, self.target)
+        place.parent.mkdir(parents=True, exist_ok=True)
         for table in self.tables:
             write_atomically(folder / f"{table.name}.md", table.markdown().encode())
             write_atomically(folder / f"{table.name}.csv", table.csv().encode())
         for chart in self.charts:
             static.save(static.draw(chart), folder / chart.name)
         text = json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
-        write_atomically(folder / DATA / f"{self.target}.json", text.encode())
+        write_atomically(place, text.encode())
 
     @classmethod
     def load(cls, path: Path) -> Outcome:

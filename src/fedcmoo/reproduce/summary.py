@@ -11,7 +11,7 @@ from fedcmoo.checkpoint import write_atomically
 from fedcmoo.report.page import Section, versions, write_page
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import FAILS, HOLDS, OPEN, claims_table
-from fedcmoo.reproduce.outcome import DATA, Outcome
+from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.targets import TARGETS
 
 TITLE = "FedCMOO, reproduced"
@@ -24,7 +24,7 @@ PAGE = "report.html"
 
 def outcomes_in(folder: Path) -> list[Outcome]:
     """All targets that were made in a folder, in the order of `TARGETS`."""
-    files = [folder / DATA / f"{name}.json" for name in TARGETS]
+    files = [Outcome.place(folder, name) for name in TARGETS]
     return [Outcome.load(file) for file in files if file.exists()]
 
 
