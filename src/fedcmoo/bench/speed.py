@@ -30,6 +30,7 @@ from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes, Task
 from fedcmoo.training import fit
+from fedcmoo.worker import keep_freed_memory
 
 NEVER = 10**9
 
@@ -135,8 +136,9 @@ def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable
     """A round's passes in a plain PyTorch loop: for each client one forward and M backward ones, then the local steps.
 
     One batch, made beforehand, serves all steps: making and augmenting batches is not part of the floor, and neither
-    is anything that a server does.
+    is anything that a server does. It has the workers' setting of the allocator, without which it would be slower.
     """
+    keep_freed_memory()
     model = copy.deepcopy(problem.model).train()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=method.client_lr)
