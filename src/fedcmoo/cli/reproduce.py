@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from fedcmoo.callbacks import Callback, ProgressBar
 from fedcmoo.cli.common import DataFolder, Set, err, errors_for_people, out, settings
-from fedcmoo.reproduce.command import choose, planned
-from fedcmoo.reproduce.command import reproduce as run_targets
-from fedcmoo.reproduce.runs import Runs
-from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.summary import PAGE
-from fedcmoo.reproduce.targets import TARGETS, Target
+
+if TYPE_CHECKING:
+    from fedcmoo.reproduce.command import PlannedRun
+
+NAMES = "table1, curves, drift, qm9, preferences, table2, gram, radial, delta-m, local-progress, rate, or all"
 
 
 def reproduce(
-    targets: Annotated[list[str], typer.Argument(help=f"{', '.join(TARGETS)}, or all", metavar="TARGET...")],
+    targets: Annotated[list[str], typer.Argument(help=NAMES, metavar="TARGET...")],
     full: Annotated[
         bool, typer.Option("--full/--small", help="the paper's scale, or one that two cores finish in minutes")
     ] = False,
@@ -29,14 +28,12 @@ def reproduce(
     ] = None,
     sets: Set = None,
     data: DataFolder = None,
-    folder: Annotated[Path, typer.Option("--out", "-o", help="where tables, figures and the page go")] = Path(
-        "results"
-    ),
+    folder: Annotated[Path, typer.Option("--out", "-o", help="for tables, figures and the page")] = Path("results"),
     runs: Annotated[
         Path | None, typer.Option("--runs", help="where runs are kept and found again", show_default="OUT/runs")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only list the runs, with an estimate of the time")
+        bool, typer.Option("--dry-run", help="only list the runs, with the time they will take")
     ] = False,
 ) -> None:
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
@@ -45,6 +42,11 @@ def reproduce(
     interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
     """
     with errors_for_people():
+        from fedcmoo.reproduce.command import choose, planned  # with matplotlib and all, a second or two
+        from fedcmoo.reproduce.command import reproduce as run_targets
+        from fedcmoo.reproduce.runs import Runs
+        from fedcmoo.reproduce.study import Study
+
         study = Study(
             full=full,
             rounds=rounds,
@@ -55,23 +57,17 @@ def reproduce(
         chosen = choose(targets)
         cache = Runs(runs or folder / "runs", _progress)
         if dry_run:
-            out.print(_plan_table(chosen, study, cache))
+            out.print(_plan_table(planned(chosen, study, cache)))
             return
         try:
             failures = run_targets(chosen, study, folder, cache, _say)
         except KeyboardInterrupt:
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None
-    made = [
-        target.name
-        for target in chosen
-        if target.name not in failures and any(f"{target.name} {part}" not in failures for part in target.parts)
-    ]
-    if made:
-        out.print(f"made {', '.join(made)}; see {folder / PAGE}, {folder / 'README.md'}", soft_wrap=True)
+    out.print(f"see {folder / 'report.html'} and {folder / 'README.md'}", soft_wrap=True)
     for what, why in failures.items():
         err.print(f"[bold red]failed:[/] {what}: ", end="", soft_wrap=True)
-        err.print(why, soft_wrap=True, markup=False)
+        _say(why)
     if failures:
         raise typer.Exit(1)
 
@@ -88,17 +84,15 @@ def _say(text: str) -> None:
 
 
 def _progress(name: str) -> list[Callback]:
-    err.print(f"  {name}", highlight=False)
+    _say(f"  {name}")
     return [ProgressBar(err)]
 
 
-def _plan_table(targets: list[Target], study: Study, runs: Runs) -> Table:
+def _plan_table(runs: list[PlannedRun]) -> Table:
     """The runs with their state, and the time they will take."""
     table = Table("run", "for", "rounds", "state", "minutes", box=None, padding=(0, 2))
-    total = 0.0
-    for run in planned(targets, study, runs):
+    for run in runs:
         state = "finished" if run.seconds == 0 else f"{run.done} rounds done" if run.done else "new"
         table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, f"{run.seconds / 60:.1f}")
-        total += run.seconds
-    table.caption = f"about {total / 60:.0f} minutes in all"
+    table.caption = f"about {sum(run.seconds for run in runs) / 60:.0f} minutes in all"
     return table
