@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +27,7 @@ class PeakMemory:
     bytes: int | None = None
 
     def __enter__(self) -> PeakMemory:
+        _give_back_freed_memory()
         try:
             RESET.write_text("5")  # the peak becomes what the process has now
             self._before = _status("VmRSS")
@@ -42,6 +45,7 @@ class PeakMemory:
 
 def reset_peak() -> None:
     """From here on, `peak_bytes` is of what comes. Where the system has no such thing, nothing happens."""
+    _give_back_freed_memory()
     with contextlib.suppress(OSError):
         RESET.write_text("5")
 
@@ -60,6 +64,13 @@ def peak_bytes(with_children: bool = False) -> int | None:
         return sum(_status("VmHWM", status) or 0 for status in statuses)
     except OSError:
         return None
+
+
+def _give_back_freed_memory() -> None:
+    """Workers keep what they free; whatever is used again of it would not be seen."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _status(name: str, status: Path = STATUS) -> int | None:
