@@ -1,7 +1,7 @@
 """Federated multi-objective optimization: one model, several objectives, traffic that does not grow with them."""
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.methods import FSMGDA, MGDA, FedAvg, FedCMOO
+from fedcmoo.methods import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref
 from fedcmoo.problem import Metric, Objective, Problem, accuracy
 from fedcmoo.result import Result
 from fedcmoo.training import fit
@@ -14,6 +14,7 @@ __all__ = [
     "Callback",
     "FedAvg",
     "FedCMOO",
+    "FedCMOOPref",
     "Metric",
     "Objective",
     "Problem",

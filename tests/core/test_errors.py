@@ -108,7 +108,7 @@ def test_a_nan_ends_the_run_and_names_round_objective_and_client(tmp_path: Path,
     problem = quadratics(M=2)
     problem.objectives = [Objective("far", SquaredDistance(0, 1.0)), Objective("root", Explodes())]
     with torch.no_grad():
-        problem.model.x.fill_(0.1)  # type: ignore[operator,union-attr]
+        problem.model.x.fill_(0.1)  # type: ignore[operator]
     with pytest.raises(DivergedError, match=r"objective 'root' became NaN or infinite in round \d+ at client \d"):
         fit(problem, method, 200, folder=tmp_path, evaluate_every=1, checkpoint_every=1, engine=Local())
     records = read_history(tmp_path / "history.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_stochastic_mgda_differs_from_mgda() -> None:
 @pytest.mark.parametrize("make", [quadratics, classification])
 def test_beta_zero_is_fedavg_on_the_average_loss(make) -> None:  # type: ignore[no-untyped-def]
     problem = make()
-    common = {"client_lr": 0.1, "local_steps": 4, "batch_size": 3}
+    common: dict[str, Any] = {"client_lr": 0.1, "local_steps": 4, "batch_size": 3}
     x = final(
         problem, method=FedCMOO(gram=Exact(), weights=FindWeights(beta=0), **common), rounds=3, clients_per_round=4
     )
@@ -87,7 +88,7 @@ def test_fedavg_is_the_average_of_plain_sgd_runs() -> None:
 
 def test_fsmgda_with_one_objective_is_fedavg() -> None:
     problem = quadratics(M=1)
-    common = {"client_lr": 0.1, "local_steps": 3, "batch_size": 2}
+    common: dict[str, Any] = {"client_lr": 0.1, "local_steps": 3, "batch_size": 2}
     x = final(problem, method=FSMGDA(**common), rounds=4, clients_per_round=3)
     assert torch.allclose(x, final(problem, method=FedAvg(**common), rounds=4, clients_per_round=3), atol=1e-9)
 

@@ -164,9 +164,8 @@ def test_datasets_tensors_and_dicts_are_the_same_data() -> None:
     datasets = [TensorDataset(x, y0, y1) for x, (y0, y1) in problem.clients]
     as_dict = [(x, {"first": y0, "second": y1}) for x, (y0, y1) in problem.clients]
     results = []
-    for clients, collate in ((problem.clients, None), (datasets, _pairs), (as_dict, None)):
-        extra = {} if collate is None else {"collate": collate}
-        twin = Problem(problem.model, problem.objectives, clients, test=problem.test, **extra)
+    for clients in (problem.clients, datasets, as_dict):
+        twin = Problem(problem.model, problem.objectives, clients, test=problem.test, collate=_pairs)
         results.append(fit(twin, FedAvg(local_steps=2), 2, clients_per_round=3).scores)
     assert results[0] == results[1] == results[2]
 

@@ -101,6 +101,10 @@ def test_buffers_are_averaged_and_counters_newest() -> None:
     w = Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))
     expected = torch.stack([worker.answer(state, 0, "train", w, i)["buffers"] for i in range(3)]).mean(dim=0)
     result = fit(problem, method, rounds=1, clients_per_round=3, engine=Local())
-    norm = result.model.encoder[1]  # type: ignore[index,union-attr]
+    norm = result.model.get_submodule("encoder.1")
+    assert isinstance(norm, torch.nn.BatchNorm1d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
     assert torch.allclose(torch.cat([norm.running_mean, norm.running_var]), expected, atol=1e-6)
     assert int(norm.num_batches_tracked) == 2

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize_scalar
 
-from fedcmoo.types import Matrix
+from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import FindWeights, min_norm, project_on_simplex
 
 
-def on_simplex(w: np.ndarray, tol: float = 1e-9) -> bool:  # type: ignore[type-arg]
+def on_simplex(w: Vector, tol: float = 1e-9) -> bool:
     return bool((w >= -tol).all() and abs(w.sum() - 1) < tol)
 
 
@@ -53,7 +53,7 @@ def test_min_norm_satisfies_kkt(M: int, rank: int, kind: str) -> None:
 
 @pytest.mark.parametrize("M", [2, 3, 7, 20, 40])
 def test_min_norm_agrees_with_a_qp_solver(M: int) -> None:
-    cvxpy = pytest.importorskip("cvxpy", reason="the dev group is not installed")
+    cvxpy = pytest.importorskip("cvxpy", reason="the extra dev is not installed")
     for seed, kind in enumerate(["plain", "duplicate", "zero", "opposite"]):
         G = gram(M, 60, seed, kind)
         G /= np.diag(G).max()
@@ -67,9 +67,15 @@ def test_min_norm_agrees_with_a_qp_solver(M: int) -> None:
 def test_min_norm_of_two_agrees_with_a_line_search() -> None:
     for seed in range(20):
         G = gram(2, 5, seed, "plain")
-        value = minimize(lambda t, G=G: np.array([t[0], 1 - t[0]]) @ G @ [t[0], 1 - t[0]], [0.5], bounds=[(0, 1)]).fun
+
+        def value(t: float, G: Matrix = G) -> float:
+            w = np.array([t, 1 - t])
+            return float(w @ G @ w)
+
         w = min_norm(G)
-        assert w @ G @ w == pytest.approx(value, rel=1e-6)
+        assert w @ G @ w == pytest.approx(
+            minimize_scalar(value, bounds=(0, 1), method="bounded", options={"xatol": 1e-12}).fun, rel=1e-6
+        )
 
 
 def test_min_norm_of_extremes() -> None:
@@ -96,19 +102,15 @@ def test_find_weights_converges_to_min_norm(seed: int) -> None:
 
 
 def test_find_weights_is_the_projected_gradient_of_eq_5() -> None:
-    """Against a loop written with a general-purpose projection (scipy's SLSQP) instead of ours."""
+    """Against a loop whose projection a QP solver computes."""
+    cvxpy = pytest.importorskip("cvxpy", reason="the extra dev is not installed")
     G = gram(3, 5, 0, "plain")
     G /= np.diag(G).max()
     w = np.full(3, 1 / 3)
     for _ in range(4):
-        v = w - 0.3 * G @ w
-        w = minimize(
-            lambda u, v=v: ((u - v) ** 2).sum(),
-            w,
-            bounds=[(0, 1)] * 3,
-            constraints={"type": "eq", "fun": lambda u: u.sum() - 1},
-            options={"ftol": 1e-14},
-        ).x
+        u = cvxpy.Variable(3)
+        cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(u - (w - 0.3 * G @ w))), [u >= 0, cvxpy.sum(u) == 1]).solve()
+        w = u.value
     ours = FindWeights(beta=0.3, iterations=4, scale_free=False)(np.full(3, 1 / 3), G)
     assert np.allclose(ours, w, atol=1e-6)
 
