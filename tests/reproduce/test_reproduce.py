@@ -92,9 +92,14 @@ def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
 
 
 def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
-    result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY)
+    scale = ["--seeds", "0,1", "--seeds", "cifar10-mnist=7", "--rounds", "cifar10-mnist=3"]
+    result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY, *scale)
     assert result.exit_code == 0
-    assert "multimnist FedAvg, seed 0" in result.stdout
+    assert [line.split("  ")[1] for line in result.stdout.splitlines() if "FedAvg" in line] == [
+        "multimnist FedAvg, seed 0",
+        "multimnist FedAvg, seed 1",
+        "cifar10-mnist FedAvg, seed 7",
+    ]
     assert "minutes in all" in result.stdout
     assert not (tmp_path / "o").exists()
 

@@ -52,6 +52,19 @@ def test_settings_reach_every_run_but_a_targets_own_stay() -> None:
     assert (own.method.local_steps, own.method.batch_size) == (20, 16)
 
 
+def test_a_problem_may_have_its_own_scale() -> None:
+    study = Study(rounds=200, seeds=(0, 1), rounds_of={"cifar10-mnist": 20}, seeds_of={"cifar10-mnist": (3,)})
+    assert [(c.rounds, c.seed) for c in study.configs("multimnist", "fedavg")] == [(200, 0), (200, 1)]
+    assert [(c.rounds, c.seed) for c in study.configs("cifar10-mnist", "fedavg")] == [(20, 3)]
+    table1 = TARGETS["table1"]()
+    assert table1.scale(study, table1.parts) == (
+        "small scale (in brackets, full scale): mnist-fmnist, multimnist: 2 seeds, rounds 200 (500); "
+        "cifar10-mnist: 1 seed, rounds 20 (500)"
+    )
+    with pytest.raises(SettingsError, match="did you mean 'qm9'"):
+        Study(rounds_of={"qm": 3})
+
+
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("full", [False, True])
 def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:

@@ -22,9 +22,15 @@ def reproduce(
     full: Annotated[
         bool, typer.Option("--full/--small", help="the paper's scale, or one that two cores finish in minutes")
     ] = False,
-    rounds: Annotated[int | None, typer.Option(help="the rounds of every run", show_default="the experiment's")] = None,
+    rounds: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="rounds of every run, such as 200; or of a problem's, such as qm9=50", show_default="preset's"
+        ),
+    ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="separated by commas", show_default="0 at small scale, 0,1,2 at full scale")
+        list[str] | None,
+        typer.Option(help="such as 0,1,2; or a problem's, such as qm9=0", show_default="0; at full scale 0,1,2"),
     ] = None,
     sets: Set = None,
     data: DataFolder = None,
@@ -47,10 +53,14 @@ def reproduce(
         from fedcmoo.reproduce.runs import Runs
         from fedcmoo.reproduce.study import Study
 
+        every_rounds, rounds_of = _by_problem("--rounds", rounds)
+        every_seeds, seeds_of = _by_problem("--seeds", seeds)
         study = Study(
             full=full,
-            rounds=rounds,
-            seeds=_numbers(seeds),
+            rounds=every_rounds[0] if every_rounds else None,
+            seeds=every_seeds,
+            rounds_of={problem: numbers[0] for problem, numbers in rounds_of.items()},
+            seeds_of=seeds_of,
             data=None if data is None else str(data),
             sets=settings(sets or []),
         )
@@ -72,11 +82,20 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _numbers(seeds: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if seeds is None else tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise ValueError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
+def _by_problem(option: str, texts: list[str] | None) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
+    """The numbers for all problems, and those for single ones, of texts such as 0,1,2 and qm9=0."""
+    everywhere, by_problem = None, {}
+    for text in texts or []:
+        problem, equals, numbers = text.rpartition("=")
+        try:
+            found = tuple(int(number) for number in numbers.split(","))
+        except ValueError:
+            raise ValueError(f"{option} must be whole numbers separated by commas, but got {text!r}") from None
+        if equals:
+            by_problem[problem] = found
+        else:
+            everywhere = found
+    return everywhere, by_problem
 
 
 def _say(text: str) -> None:

@@ -17,7 +17,7 @@ from fedcmoo.report.runs import TITLES, flatten
 from fedcmoo.reproduce.local_progress import LocalProgress
 from fedcmoo.reproduce.rate import MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.settings import Table, from_table, merge
+from fedcmoo.settings import SettingsError, Table, from_table, merge, suggestion
 
 SMALL_SEEDS = (0,)
 FULL_SEEDS = (0, 1, 2)
@@ -56,6 +56,7 @@ class Study:
         full: the paper's, or else one that two cores finish in minutes.
         rounds: of every run; None for the presets'.
         seeds: None for one seed at small scale and three at full scale.
+        rounds_of, seeds_of: by problem, instead of those.
         data: the data folder.
         sets: settings of every run, unless a target has its own.
     """
@@ -63,28 +64,39 @@ class Study:
     full: bool = False
     rounds: int | None = None
     seeds: tuple[int, ...] | None = None
+    rounds_of: Mapping[str, int] = field(default_factory=dict)
+    seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     data: str | None = None
     sets: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.rounds is not None and self.rounds < 1:
-            raise ValueError(f"rounds must be at least 1, but got {self.rounds}")
-        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
-            raise ValueError(f"seeds must be one or several different numbers, but got {list(self.seeds)}")
+        for rounds in (self.rounds, *self.rounds_of.values()):
+            if rounds is not None and rounds < 1:
+                raise ValueError(f"rounds must be at least 1, but got {rounds}")
+        for seeds in (self.seeds, *self.seeds_of.values()):
+            if seeds is not None and (not seeds or len(set(seeds)) < len(seeds)):
+                raise ValueError(f"seeds must be one or several different numbers, but got {list(seeds)}")
+        known = (*PROBLEMS, Valleys.name)
+        for problem in (*self.rounds_of, *self.seeds_of):
+            if problem not in known:
+                raise SettingsError(f"problem {problem!r} is not known{suggestion(problem, known)}")
 
-    @property
-    def chosen_seeds(self) -> tuple[int, ...]:
-        """The seeds of every run."""
-        return self.seeds or (FULL_SEEDS if self.full else SMALL_SEEDS)
+    def seeds_for(self, problem: str) -> tuple[int, ...]:
+        """The seeds of a problem's runs."""
+        return self.seeds_of.get(problem) or self.seeds or (FULL_SEEDS if self.full else SMALL_SEEDS)
+
+    def rounds_for(self, problem: str) -> int | None:
+        """The rounds of a problem's runs; None for the preset's."""
+        return self.rounds_of.get(problem, self.rounds)
 
     def configs(self, problem: str, method: str, over: Mapping[str, Any] | None = None) -> list[StudyConfig]:
         """One configuration for each seed: the preset's, as in the paper, with a target's own settings over it."""
         base = preset(problem, method, small=not self.full)
         table = merge(base, {"method": AS_IN_THE_PAPER.get(method, {})})
         table = merge(merge(table, self.sets), over or {})
-        given = {"rounds": self.rounds, "data": self.data}
+        given = {"rounds": self.rounds_for(problem), "data": self.data}
         table = merge(table, {name: value for name, value in given.items() if value is not None})
-        return [from_table(StudyConfig, {**table, "seed": seed}) for seed in self.chosen_seeds]
+        return [from_table(StudyConfig, {**table, "seed": seed}) for seed in self.seeds_for(problem)]
 
     def methods(
         self, problem: str, methods: Sequence[str], over: Mapping[str, Any] | None = None

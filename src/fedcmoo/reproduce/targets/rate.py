@@ -34,7 +34,7 @@ class Rate(Target):
 
     def horizons(self, study: Study) -> list[int]:
         """The values of T: from 100 to 10,000 (at small scale 1,000), or to the number of rounds asked for."""
-        last = study.rounds or (10_000 if study.full else 1_000)
+        last = study.rounds_for(Valleys.name) or (10_000 if study.full else 1_000)
         return sorted({round(T) for T in np.geomspace(min(100, max(1, last // 10)), last, POINTS)})
 
     def plan(self, study: Study, part: str) -> Plan:
@@ -52,12 +52,15 @@ class Rate(Target):
                     "measure_every": max(1, T // MEASUREMENTS),
                 },
             }
-            configs[str(T)] = replace(study, rounds=None).configs(problem.name, "fedcmoo-t-measured", settings)
+            configs[str(T)] = replace(study, rounds=None, rounds_of={}).configs(
+                problem.name, "fedcmoo-t-measured", settings
+            )
         return configs
 
     def scale(self, study: Study, parts: Iterable[str]) -> str:
         own, full = self.horizons(study), self.horizons(Study(full=True))
-        seeds = f"{len(study.chosen_seeds)} seed{'s' * (len(study.chosen_seeds) > 1)}"
+        n = len(study.seeds_for(Valleys.name))
+        seeds = f"{n} seed{'s' * (n > 1)}"
         if own[-1] < full[-1]:
             return f"small scale: T up to {own[-1]:,} (full scale {full[-1]:,}), {seeds}"
         return f"full scale: T from {own[0]:,} to {own[-1]:,}, {seeds}"
