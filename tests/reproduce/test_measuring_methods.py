@@ -55,17 +55,19 @@ def test_true_squared_norm_and_an_unchanged_run() -> None:
     weights = FindWeights(beta=0.1, iterations=1, scale_free=False)
     problem = SMALL.build(0)
     plain, measured = (
-        fit(problem, method, 4, clients_per_round=2, engine=Local())
+        fit(problem, method, 6, clients_per_round=2, engine=Local())
         for method in (
             FedCMOOT(weights=weights, **settings),  # type: ignore[arg-type]
-            MeasuredFedCMOOT(weights=weights, measure_every=2, **settings),  # type: ignore[arg-type]
+            MeasuredFedCMOOT(weights=weights, measure_every=3, **settings),  # type: ignore[arg-type]
         )
     )
     assert [r.weights for r in plain.history] == [r.weights for r in measured.history]
     assert torch.equal(plain.model.x, measured.model.x)  # type: ignore[arg-type]
-    assert [NOTE in r.notes for r in measured.history] == [True, False, True, False]
-    gradients = values_and_gradients(SMALL, np.zeros(5))[1]
-    assert measured.history[0].notes[NOTE] == pytest.approx(float(np.square(gradients.mean(axis=0)).sum()), rel=1e-4)
+    assert [NOTE in r.notes for r in measured.history] == [False, True, False, False, True, False]
+    after_one = fit(problem, FedCMOOT(weights=weights, **settings), 1, clients_per_round=2, engine=Local())  # type: ignore[arg-type]
+    gradients = values_and_gradients(SMALL, after_one.model.x.detach().double().numpy())[1]  # type: ignore[operator]
+    weighted = np.array(list(after_one.weights.values())) @ gradients
+    assert measured.history[1].notes[NOTE] == pytest.approx(float(weighted @ weighted), rel=1e-4)
 
 
 def test_step_sizes_are_the_corollarys() -> None:

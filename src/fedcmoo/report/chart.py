@@ -120,7 +120,7 @@ class Chart:
 
 
 def thinned(values: Sequence[float], most: int = 400) -> list[float]:
-    """Every so manieth value, the last one always: at most about `most`, which is more than a screen can show.
+    """Every n-th value, and the last one: at most about `most`, which is more than a screen can show.
 
     >>> thinned([0, 1, 2, 3, 4, 5, 6], most=3)
     [0, 3, 6]

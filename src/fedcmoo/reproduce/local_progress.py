@@ -25,7 +25,7 @@ WAYS = ("FedCMOO", "FSMGDA", "FSMGDA at FedCMOO's client_lr")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProgress(FedCMOO):
-    """FedCMOO, unchanged; in every so manieth round its clients also train from the same model as FSMGDA's would.
+    """FedCMOO, unchanged; every few rounds its clients also train from the same model as FSMGDA's would.
 
     Losses and accuracies on all of a client's own data, before and after its K local steps, are averaged over
     objectives and over the cohort. A client of FSMGDA ends with M models; what it contributes is their weighted

@@ -20,7 +20,10 @@ NOTE = "true squared norm"
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredFedCMOOT(FedCMOOT):
-    """FedCMOO-T, unchanged; in every so manieth round, ||Σ_k w_k^(t) ∇F_k(x^(t))||² over everyone's whole data.
+    """FedCMOO-T, unchanged; every few rounds it takes ||Σ_k w_k^(t) ∇F_k(x^(t))||² over everyone's whole data.
+
+    The measured rounds lie in the middle of those that they stand for: at their beginning, while the norm falls, their
+    mean would be too large.
 
     Args:
         measure_every: rounds from one measurement to the next.
@@ -38,7 +41,7 @@ class MeasuredFedCMOOT(FedCMOOT):
         return {**super().tasks(), "everyone": AllGradients(batch_size=None)}
 
     def round(self, server: Server) -> Round:
-        if server.round % self.measure_every == 0:
+        if server.round % self.measure_every == self.measure_every // 2:
             J = (yield Ask("everyone", clients=server.everyone)).mean("J")
             weighted = torch.from_numpy(server.w) @ J.double()
             server.notes[NOTE] = float(weighted @ weighted)
