@@ -25,15 +25,16 @@ from fedcmoo.rounds import Server
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that is either the old one or the new one, also after a crash or on a full disk."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # not a tempfile: those are private to their owner
+    try:
+        with unfinished.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    os.replace(file.name, path)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
 
 
 class RunFolder:

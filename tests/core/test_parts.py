@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.callbacks import EarlyStop, TensorBoard
+from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
@@ -237,3 +238,12 @@ def test_a_model_that_returns_a_dict() -> None:
     result = fit(Problem(Named(), objectives, data, test=data[0]), FedAvg(local_steps=50, client_lr=0.3), 5)
     assert max(s["loss"] for s in result.scores.values()) < 1e-3
     assert json.loads(json.dumps(result.summary()))["rounds"] == 5
+
+
+def test_files_written_atomically_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "atomic", b"1")
+    write_atomically(tmp_path / "atomic", b"2")
+    (tmp_path / "plain").write_bytes(b"2")
+    assert (tmp_path / "atomic").read_bytes() == b"2"
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert {p.name for p in tmp_path.iterdir()} == {"atomic", "plain"}
