@@ -19,6 +19,10 @@ class FedCMOO(Method):
     Args:
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeights, or any other rule that turns G into weights; torchjd's objects too.
+        gram_every: rounds from one estimate of G to the next; in between, the weights stay.
+
+    Deviation: the paper's clients send a randomized SVD (`OneWay()` or `TwoWay()`); the default here is a sketch, which
+    is more exact at a tenth of the upload (`fedcmoo bench gram`).
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
