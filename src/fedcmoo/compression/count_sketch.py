@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -10,21 +12,25 @@ from torch import Tensor
 
 from fedcmoo.compression.base import shared_words
 
+BLOCK = 2**20
+"""Entries that are worked on at a time."""
+
 
 @dataclass(frozen=True)
 class CountSketch:
     """S: R^d -> R^k with E[(S u)^T (S v)] = u^T v, drawn from a seed.
 
     Every coordinate j has a random sign and a bucket in 0, …, k - 1, and (S u)_b is the sum of sign(j) u_j over the
-    coordinates in bucket b. Here the coordinates are cut into blocks of k, and block c lies on the buckets with a
-    random rotation: coordinate t of the block falls into bucket (t + r_c) mod k. Two coordinates of one block never
-    meet, two of different blocks meet with probability 1/k, as with independent buckets; so the variance is
+    coordinates in bucket b. Here the signed coordinates are cut into blocks of k, and the blocks are folded: the later
+    half is rotated by a random number of places and added to the earlier half, until one block is left. Two coordinates
+    of one block never meet. Two of different blocks are turned against each other by a sum of rotations, of which the
+    last, where their blocks are added, is independent of the others; so they meet with probability 1/k, as with
+    independent buckets. With the signs independent this is all that the variance depends on:
 
         Var[(S u)^T (S v)] <= 1/k (||u||² ||v||² + (u^T v)²)
 
-    or less, it falls to zero at k = d, and to sketch is to add up slices: each entry is multiplied by ±1 (exact in
-    floating point) and the slices are added in a fixed order, so the result has the same bits for every number of
-    threads and on every platform.
+    It falls to zero at k = d. Each entry is multiplied by ±1 (exact in floating point) and slices are added in a fixed
+    order, so the result has the same bits for every number of threads and on every platform.
 
     Args:
         d: the length of what is sketched.
@@ -50,17 +56,40 @@ class CountSketch:
             raise ValueError(f"k must be from 1 to d = {self.d}, but got {self.k}")
 
     def __call__(self, h: Tensor) -> Tensor:
-        """The sketch of every row of h [M, d]: [M, k]. No other array of h's size is made."""
+        """The sketch of every row of h [M, d]: [M, k]. A few rows are copied at a time, never all of a large h."""
         d, k = self.d, self.k
-        blocks, sign_words = -(-d // k), -(-d // 64)
-        words = shared_words(self.seed, sign_words + blocks)
-        bits = np.unpackbits(words[:sign_words].astype("<u8").view(np.uint8), count=d)
-        signs = torch.from_numpy(bits).to(h).mul_(2).sub_(1)
-        rotations = (((words[sign_words:] >> np.uint64(32)) * np.uint64(k)) >> np.uint64(32)).tolist()
-        sketch = h.new_zeros(len(h), k)
-        for c, rotation in enumerate(rotations):
-            start, stop = c * k, min((c + 1) * k, d)
-            turn = min(start + k - rotation, stop)  # from here on the block begins again at bucket 0
-            for a, b, bucket in ((start, turn, rotation), (turn, stop, 0)):
-                sketch[:, bucket : bucket + b - a].addcmul_(h[:, a:b], signs[a:b])
+        M, blocks = len(h), -(-d // k)
+        signs, rotations = _draw(self.seed, d, k)
+        signs = signs.to(h)
+        sketch = h.new_empty(M, k)
+        step = min(M, max(1, BLOCK // d))
+        signed = h.new_empty(step, blocks * k)
+        for start in range(0, M, step):
+            some = h[start : start + step]
+            own = signed[: len(some)]
+            torch.mul(some, signs, out=own[:, :d])
+            own[:, d:] = 0
+            sketch[start : start + step] = _fold(own.view(-1, blocks, k), rotations)
         return sketch
+
+
+def _fold(x: Tensor, rotations: Iterable[int]) -> Tensor:
+    """Add up the blocks of x [M, blocks, k], halving their number with each rotation: [M, k]. x is used up."""
+    k = x.shape[2]
+    for rotation in rotations:
+        kept = -(-x.shape[1] // 2)
+        x, later = x[:, :kept], x[:, kept:]
+        earlier = x[:, : later.shape[1]]
+        earlier[..., rotation:] += later[..., : k - rotation]
+        earlier[..., :rotation] += later[..., k - rotation :]
+    return x[:, 0]
+
+
+@lru_cache(maxsize=1)  # all clients of a cohort have the same
+def _draw(seed: int, d: int, k: int) -> tuple[Tensor, list[int]]:
+    """Signs ±1, float32 [d], and a rotation for each time that the number of blocks is halved."""
+    sign_words, halvings = -(-d // 64), (-(-d // k) - 1).bit_length()
+    words = shared_words(seed, sign_words + halvings)
+    bits = np.unpackbits(words[:sign_words].astype("<u8").view(np.uint8), count=d)
+    rotations = [(int(word) * k) >> 64 for word in words[sign_words:]]
+    return torch.from_numpy(bits).float().mul_(2).sub_(1), rotations

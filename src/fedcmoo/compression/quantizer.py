@@ -15,6 +15,8 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 GROUP = 256
 """Entries that share a scale: fewer follow the entries' size more closely, more cost less."""
 WIDTHS = (16, 8, 4, 2)
+LEAST_SCALE = 1e-30
+"""So that a group of zeros needs no case of its own."""
 BLOCK = 2**20
 """Entries that are worked on at a time."""
 
@@ -64,23 +66,36 @@ def quantized_length(row_bytes: int, bits: int) -> int:
     return groups * GROUP + max(0, (rest - NUMBER) * 8 // bits)
 
 
-def quantize(h: Tensor, bits: int, random: torch.Generator) -> Message:
+def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None = None) -> Message:
     """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `scale` [M, groups].
 
-    A few rows are in memory at a time, beside the result.
+    A few rows are in memory at a time, beside the result. What `dequantize` will make of it is written to `rounded`, if
+    that is given; it may be h itself.
     """
     M, d = h.shape
+    parts = [_quantize(h[rows], bits, random, None if rounded is None else rounded[rows]) for rows in _row_blocks(M, d)]
+    return parts[0] if len(parts) == 1 else Message(**{n: torch.cat([part[n] for part in parts]) for n in parts[0]})
+
+
+def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None) -> Message:
+    rows, d = h.shape
     s = _largest_level(bits)
-    levels, scales = [], []
-    for rows in _row_blocks(M, d):
-        groups = torch.nn.functional.pad(h[rows].float(), (0, -d % GROUP)).view(-1, _groups(d), GROUP)
-        scale = groups.abs().amax(dim=2)
-        noise = torch.rand(groups.shape, generator=random).to(h.device)
-        steps = noise.addcmul_(groups, (s / scale).nan_to_num_(posinf=0.0)[..., None])  # entry / scale · s + noise
-        # The clamp guards against entries that rounding made a little larger than their scale.
-        levels.append(_pack(steps.floor_().clamp_(-s, s).view(len(steps), -1)[:, :d], bits))
-        scales.append(scale)
-    return Message(levels=torch.cat(levels), scale=torch.cat(scales))
+    groups = torch.nn.functional.pad(h.float(), (0, -d % GROUP)).view(rows, -1, GROUP)
+    scale = groups.abs().amax(dim=2).clamp_min_(LEAST_SCALE)
+    steps = _noise(groups.shape, random).to(h.device).addcmul_(groups, (s / scale)[..., None])  # entry / scale · s + …
+    # The clamp guards against entries that rounding made a little larger than their scale.
+    levels = steps.floor_().clamp_(-s, s).view(rows, -1)
+    message = Message(levels=_pack(levels, d, bits), scale=scale)
+    if rounded is not None:
+        steps.mul_((scale / s)[..., None])
+        rounded.copy_(levels[:, :d])
+    return message
+
+
+def _noise(shape: torch.Size, random: torch.Generator) -> Tensor:
+    """Uniform between 0 and 1, without both: odd multiples of 2^-17, four of them from each word that is drawn."""
+    words = torch.empty(shape.numel() // 4, dtype=torch.int64).random_(-(2**63), None, generator=random)
+    return torch.rsub(words.view(torch.int16).float(), 0.5 + 2**-17, alpha=-(2**-16)).view(shape)
 
 
 def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
@@ -116,33 +131,32 @@ def _row_blocks(M: int, d: int) -> Iterator[slice]:
 
 def _levels_field(shape: Shape, bits: int) -> Field:
     M, d = shape
-    if bits >= 8:
-        return Field((M, d), torch.int16 if bits == 16 else torch.int8)
-    return Field((M, -(-d * bits // 8)), torch.uint8)
+    return Field((M, d), torch.int16) if bits == 16 else Field((M, -(-d * bits // 8)), torch.int8)
 
 
-def _pack(levels: Tensor, bits: int) -> Tensor:
-    """Whole numbers [rows, d] as int16 or int8; shorter ones as bytes that hold 8 / bits of them, plus 2^(bits - 1).
+def _pack(levels: Tensor, d: int, bits: int) -> Tensor:
+    """The first d of whole numbers [rows, d or more] as int16 or int8, which holds 8 / bits of them.
 
-    A row is then cut into 8 / bits parts of n entries, and byte t holds entry t of each part, the first part's lowest.
+    A row is cut into 8 / bits parts of n entries, and byte t holds entry t of each part as a digit from -s to s of a
+    number with base 2^bits, the first part's lowest.
     """
     if bits == 16:
-        return levels.to(torch.int16)
-    if bits == 8:
-        return levels.to(torch.int8)
-    parts = 8 // bits
-    n = -(-levels.shape[1] // parts)
-    positive = torch.nn.functional.pad(levels.to(torch.int8) + 2 ** (bits - 1), (0, -levels.shape[1] % parts))
-    positive = positive.view(torch.uint8)
-    packed = positive[:, :n].clone()
-    for j in range(1, parts):
-        packed |= positive[:, j * n : (j + 1) * n] << (j * bits)
-    return packed
+        return levels[:, :d].to(torch.int16)
+    n = -(-d * bits // 8)
+    packed = levels[:, :n]
+    for j in range(1, 8 // bits):
+        packed = torch.add(packed, levels[:, j * n : (j + 1) * n], alpha=2 ** (j * bits))  # exact: small numbers
+    return packed.to(torch.int8)
 
 
 def _unpack(packed: Tensor, d: int, bits: int) -> Tensor:
     """What `_pack` was given: int16 or int8 [rows, d]."""
     if bits >= 8:
         return packed
-    parts = [(packed >> (j * bits)) & (2**bits - 1) for j in range(8 // bits)]
-    return torch.cat(parts, dim=1)[:, :d].view(torch.int8).sub_(2 ** (bits - 1))
+    half, digits = 2 ** (bits - 1), []
+    packed = packed.to(torch.int16)
+    for _ in range(8 // bits):
+        digit = ((packed + half) & (2**bits - 1)) - half
+        digits.append(digit)
+        packed = (packed - digit) >> bits
+    return torch.cat(digits, dim=1)[:, :d]

@@ -18,7 +18,7 @@ from fedcmoo.types import Matrix
 Estimate = Generator[Ask, Sums, Matrix]
 """Asks the cohort what the estimator needs, and returns G, float64 [M, M]."""
 
-COLUMNS = 2**14
+COLUMNS = 2**15
 """Columns of a product of Jacobians that are taken at a time."""
 
 
@@ -57,6 +57,8 @@ def columns(d: int) -> Iterator[slice]:
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """a b^T in float64 [M, M], of gradients as rows [M, d] (the paper's A^T B): products of blocks of columns in the
     rows' own precision, added up in float64."""
+    if a.shape[1] <= COLUMNS:
+        return (a @ b.T).double()
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for block in columns(a.shape[1]):
         total += a[:, block] @ b[:, block].T

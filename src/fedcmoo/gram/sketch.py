@@ -82,10 +82,11 @@ class UploadSketch(Task):
     def answer(self, client: Client, message: Message) -> Message:
         h = shared_jacobian(client, self.batch_size)
         k, bits = self.size(h.shape)
-        sketch = CountSketch(h.shape[1], k, int(message["seed"]))(h)
-        payload = encode(sketch, bits, client.random("compress"))
-        sent = decode(payload.cpu(), (len(h), k), bits, str(client)).to(h)  # own terms become exact as they were sent
-        return Message(**payload, correction=(inner(h, h) - inner(sent, sent)).float())
+        with torch.inference_mode():  # many small operations: a sixth faster
+            sketch = CountSketch(h.shape[1], k, int(message["seed"]))(h)
+            payload = encode(sketch, bits, client.random("compress"))  # the sketch now is as it is sent
+            correction = (inner(h, h) - inner(sketch, sketch)).float()
+        return Message(**{name: array.clone() for name, array in payload.items()}, correction=correction.clone())
 
     def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
         correction, payload = take_square(reply, "correction", sizes.M, sender)
@@ -104,8 +105,8 @@ class UploadSketch(Task):
 
 
 def encode(sketch: Tensor, bits: int, random: torch.Generator) -> Message:
-    """A sketch [M, k] in so many bits an entry."""
-    return Message(sketch=sketch.float()) if bits == 32 else quantize(sketch, bits, random)
+    """A sketch [M, k] in so many bits an entry. It becomes what `decode` will return."""
+    return Message(sketch=sketch.float()) if bits == 32 else quantize(sketch, bits, random, rounded=sketch)
 
 
 def decode(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
