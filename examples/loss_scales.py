@@ -1,7 +1,7 @@
 """What the scale of a loss does to weighting rules: the two-digit problem with the left digit's loss taken times four.
 
-Min-norm weights favour the objective with the smaller gradient, so the scaled digit is hardly trained. Rules that do not
-depend on the scale train both. Needs the extra `torchjd`, some minutes, and writes a figure.
+Min-norm weights favour the objective with the smaller gradient, so the scaled digit is hardly trained. Rules that do
+not depend on the scale train both. Needs the extra `torchjd`, some minutes, and writes a figure.
 """
 
 import sys

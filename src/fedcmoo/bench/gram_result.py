@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 
 from fedcmoo.compression import NUMBER
@@ -73,30 +75,41 @@ class GramBench:
     rounds: int
     rows: Sequence[Row]
 
-    def table(self) -> Table:
-        """A line for each estimator and budget: errors in percent as mean ± standard deviation over rounds."""
-        table = Table(title=f"nRMSE of G on {self.problem}: d = {self.d:,}, M = {self.M}, {self.rounds} rounds")
-        table.add_column("estimator")
-        for name in ("upload / d", "upload", "nRMSE %", "unit scale %", "paper %", "encode ms", "combine ms", "peak"):
-            table.add_column(name, justify="right")
+    def table(self) -> Group:
+        """A line for each estimator and budget: its errors in one table, what it costs in another."""
+        return Group(self._errors(), self._costs())
+
+    def _errors(self) -> Table:
+        title = f"nRMSE of G on {self.problem}, in percent: d = {self.d:,}, M = {self.M}, {self.rounds} rounds"
+        table = _table(title, "upload/d", "nRMSE", "unit scale", "paper")
         largest = max(row.budget for row in self.rows)
         for row in self.rows:
             paper = PAPER.get(row.estimator, {}).get(self.problem) if row.budget in (0, largest) else None
             table.add_row(
                 row.estimator,
-                f"{row.upload / (NUMBER * self.d):.4f}",
-                size(row.upload),
+                f"{row.upload / (NUMBER * self.d):.2g}",
                 _mean_and_spread(row.nrmse),
                 _mean_and_spread(row.normalized),
                 "" if paper is None else f"{paper:.2f}",
-                f"{1000 * row.encode_seconds:.2f}",
-                f"{1000 * row.combine_seconds:.2f}",
-                "–" if row.peak_bytes is None else size(row.peak_bytes),
             )
         table.caption = (
-            "The paper's numbers are those of G brought to unit scale, as FindWeights takes it. Times: encode of a "
-            "client, its Jacobian aside; combine of a round at the server."
+            "Mean ± standard deviation over rounds. The paper's numbers are those of G brought to unit scale, as "
+            "FindWeights takes it."
         )
+        return table
+
+    def _costs(self) -> Table:
+        table = _table("what they cost", "upload", "download", "encode", "combine", "memory")
+        for row in self.rows:
+            table.add_row(
+                row.estimator,
+                size(row.upload),
+                size(row.download),
+                f"{1000 * row.encode_seconds:.2f} ms",
+                f"{1000 * row.combine_seconds:.2f} ms",
+                "–" if row.peak_bytes is None else size(row.peak_bytes),
+            )
+        table.caption = "Of a client: upload, download, encode (its Jacobian aside). Of a round at the server: combine."
         return table
 
     def plot(self, path: str | Path | None = None) -> Figure:
@@ -124,6 +137,19 @@ class GramBench:
         return asdict(self)
 
 
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+    table.add_column("estimator", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
+
+
 def _mean_and_spread(errors: Sequence[float]) -> str:
     percent = 100 * np.asarray(errors)
-    return f"{percent.mean():.3g} ± {percent.std():.2g}"
+    mean, spread = percent.mean(), percent.std()
+    return (
+        (f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}")
+        + " ± "
+        + (f"{spread:.1g}" if spread < 9.5 else f"{spread:,.0f}")
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,23 +122,23 @@ class SpeedBench:
         table = Table(
             title=f"{self.problem}: {self.clients_per_round} clients a round, {self.local_steps} local steps, {batch}"
         )
-        phases = list(dict.fromkeys(phase for speed in self.engines for phase in speed.phases))
-        table.add_column("engine")
-        for name in ("s a round", *phases, "evaluation", "floor", "ratio", "not clients", "clients/s", "peak memory"):
-            table.add_column(name, justify="right")
+        table.add_column("")
         for speed in self.engines:
-            table.add_row(
-                speed.engine,
-                f"{speed.seconds:.3f}",
-                *(f"{speed.phases.get(phase, 0.0):.3f}" for phase in phases),
-                f"{speed.evaluation:.3f}",
-                f"{speed.floor:.3f}",
-                f"{speed.ratio:.2f}",
-                "–" if speed.outside_clients is None else f"{speed.outside_clients:.1%}",
-                f"{speed.clients_per_second:.1f}",
-                _memory(speed.peak_bytes),
-            )
-        table.caption = "floor: the same passes in a plain PyTorch loop on one thread; ratio: of a round to it"
+            table.add_column(speed.engine, justify="right")
+
+        def row(name: str, text: Callable[[EngineSpeed], str]) -> None:
+            table.add_row(name, *map(text, self.engines))
+
+        row("a round", lambda speed: f"{speed.seconds:.3f} s")
+        for phase in dict.fromkeys(phase for speed in self.engines for phase in speed.phases):
+            row(f"  {phase}", lambda speed, phase=phase: f"{speed.phases.get(phase, 0.0):.3f} s")  # type: ignore[misc]
+        row("the floor", lambda speed: f"{speed.floor:.3f} s")
+        row("ratio", lambda speed: f"{speed.ratio:.2f}")
+        row("not in clients", lambda speed: "–" if speed.outside_clients is None else f"{speed.outside_clients:.1%}")
+        row("clients a second", lambda speed: f"{speed.clients_per_second:.1f}")
+        row("an evaluation", lambda speed: f"{speed.evaluation:.3f} s")
+        row("peak memory", lambda speed: _memory(speed.peak_bytes))
+        table.caption = "floor: the same passes in a plain PyTorch loop on one thread"
         return table
 
     def _growth(self, growth: Growth) -> Table:

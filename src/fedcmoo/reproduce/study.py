@@ -27,8 +27,8 @@ AS_IN_THE_PAPER: Mapping[str, Table] = {
     "fedcmoo-pref": {"gram": "two-way"},
     "local-progress": {"gram": "two-way"},
 }
-"""Where the paper's main experiments differ from the library's defaults: they used two-way communication with randomized
-SVD at an upload of d (appendix B) instead of the sketch."""
+"""Where the paper's main experiments differ from the library's defaults: two-way communication with randomized SVD, at
+an upload of d (appendix B), instead of the sketch."""
 
 NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 """Settings in which runs of the same scale may differ."""
