@@ -16,6 +16,7 @@ from rich.table import Table
 from fedcmoo.result import size
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -94,28 +95,29 @@ class SpeedBench:
         """A panel with the engines beside the floor, and one for each thing that grows."""
         from matplotlib.figure import Figure
 
-        panels = 1 + len(self.growth)
-        figure = Figure(figsize=(3.6 * panels, 3.2), layout="constrained")
-        first, *others = figure.subplots(1, panels, squeeze=False)[0]
-        names = ["floor", *(speed.engine for speed in self.engines)]
-        bottom = [0.0] * len(names)
-        floor = self.engines[0].floor if self.engines else 0.0
-        first.bar("floor", floor, color="0.6")
-        for phase in dict.fromkeys(phase for speed in self.engines for phase in speed.phases):
-            heights = [0.0, *(speed.phases.get(phase, 0.0) for speed in self.engines)]
-            first.bar(names, heights, bottom=bottom, label=phase)
-            bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
-        first.set_title(f"seconds a round, {self.problem}")
-        first.legend(fontsize="small")
-        for ax, growth in zip(others, self.growth, strict=True):
-            x = [point.parameters if growth.what == "width" else point.value for point in growth.points]
-            ax.loglog(x, [point.seconds for point in growth.points], "o-")
-            ax.set_xlabel("parameters" if growth.what == "width" else growth.what)
-            ax.set_title("processor seconds a round")
-            ax.grid(alpha=0.3, which="both")
+        columns = min(3, 1 + len(self.growth))
+        rows = -(-(1 + len(self.growth)) // columns)
+        figure = Figure(figsize=(3.8 * columns, 3.2 * rows), layout="constrained")
+        first, *others = figure.subplots(rows, columns, squeeze=False).flat
+        self._draw_engines(first)
+        for ax, growth in zip(others, self.growth, strict=False):
+            _draw_growth(ax, growth)
+        for ax in others[len(self.growth) :]:
+            ax.set_axis_off()
         if path is not None:
             figure.savefig(path, dpi=120)
         return figure
+
+    def _draw_engines(self, ax: Axes) -> None:
+        names = ["floor", *(speed.engine for speed in self.engines)]
+        bottom = [0.0] * len(names)
+        ax.bar("floor", self.engines[0].floor if self.engines else 0.0, color="0.6")
+        for phase in dict.fromkeys(phase for speed in self.engines for phase in speed.phases):
+            heights = [0.0, *(speed.phases.get(phase, 0.0) for speed in self.engines)]
+            ax.bar(names, heights, bottom=bottom, label=phase)
+            bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+        ax.set_title(f"seconds a round, {self.problem}")
+        ax.legend(fontsize="small")
 
     def _engines(self) -> Table:
         batch = "all samples" if self.batch_size is None else f"batch {self.batch_size}"
@@ -155,6 +157,24 @@ class SpeedBench:
                 _memory(point.peak_bytes),
             )
         return table
+
+
+def _draw_growth(ax: Axes, growth: Growth) -> None:
+    """Time relative to the smallest size's, with a dashed line where it would grow in proportion."""
+    by_size = growth.what == "width"
+    x = [point.parameters if by_size else point.value for point in growth.points]
+    y = [point.seconds / growth.points[0].seconds for point in growth.points]
+    ax.plot(x, [value / x[0] for value in x], "--", color="0.7", label="in proportion")
+    ax.plot(x, y, "o-", label="measured")
+    ax.set(
+        xscale="log", yscale="log", ylim=(0.5, max(2.0, 1.5 * max(y))), xlabel="parameters" if by_size else growth.what
+    )
+    ax.set_xticks(x, [f"{value:,}" for value in x])
+    ax.yaxis.set_major_formatter("{x:g} x")
+    ax.minorticks_off()
+    ax.set_title("time of a round")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize="small", loc="upper left")
 
 
 def _memory(nbytes: int | None) -> str:
