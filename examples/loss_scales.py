@@ -40,7 +40,7 @@ def main(rounds: int, figure: str, seed: int) -> None:
         method = FedCMOO(client_lr=0.2, server_lr=1.0, batch_size=32, weights=WEIGHTS[rule]())
         result = fit(problem, method, rounds, clients_per_round=10, seed=seed, evaluate_every=rounds)
         accuracies[rule] = [result.scores[digit]["accuracy"] for digit in ("left", "right")]
-        weights[rule] = sum(record.weights[0] for record in result.history) / rounds
+        weights[rule] = sum(record.weights["left"] for record in result.history) / rounds
         print(f"{rule:13} left {accuracies[rule][0]:.3f}  right {accuracies[rule][1]:.3f}  weight {weights[rule]:.3f}")
     plot(accuracies, weights, rounds, figure)
 

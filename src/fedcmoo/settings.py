@@ -7,6 +7,9 @@ table with its name and settings:
     name = "fedcmoo"
     client_lr = 0.5
     gram = { name = "exact" }
+    weights = { beta = 0.01 }
+
+Without a name they are settings of the default object.
 """
 
 from __future__ import annotations
@@ -40,13 +43,21 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
             raise SettingsError(f"unknown setting {place!r}{suggestion(key, known)}")
         registry = known[key].metadata.get("registry")
         if registry is not None and value != NONE:
-            values[key] = from_registry(registry, value, place)
+            values[key] = from_registry(registry, _named(value, known[key], registry), place)
         else:
             values[key] = _convert(value, hints[key], place)
     try:
         return cls(**values)
     except (ValueError, TypeError) as error:
         raise SettingsError(f"in [{where}]: {error}" if where else str(error)) from error
+
+
+def _named(value: Any, field: Field[Any], registry: Registry) -> Any:
+    """A table without a name has settings of the object that stands there by default."""
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    if not isinstance(value, Mapping) or "name" in value or default in (MISSING, None):
+        return value
+    return merge(to_table(default, registry), value)
 
 
 def from_registry(registry: Registry, value: Any, where: str) -> Any:

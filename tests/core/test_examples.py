@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import runpy
 from pathlib import Path
@@ -26,3 +27,12 @@ def test_own_data(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "own_data.py"), run_name="__main__")
     table = capsys.readouterr().out
     assert all(name in table for name in ("Weight", "Waist", "Pulse"))
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torchjd"), reason="needs the extra torchjd")
+def test_loss_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "scales.png"
+    monkeypatch.setattr("sys.argv", ["loss_scales.py", "2", str(figure)])
+    runpy.run_path(str(ROOT / "examples" / "loss_scales.py"), run_name="__main__")
+    assert "upgrad" in capsys.readouterr().out
+    assert figure.stat().st_size > 1000

@@ -9,8 +9,11 @@ import pytest
 
 from fedcmoo.config import RunConfig, preset, read_toml
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.methods import METHODS
+from fedcmoo.gram import Sketch
+from fedcmoo.methods import METHODS, FedCMOO
+from fedcmoo.methods.fedcmoo_t import FedCMOOT
 from fedcmoo.settings import SettingsError, merge, write_toml
+from fedcmoo.weights import FindWeights
 
 
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))
@@ -53,6 +56,13 @@ def test_none_is_written_and_read() -> None:
     config = RunConfig.from_table({"method": {"name": "fedcmoo", "batch_size": "none"}})
     assert config.method.batch_size is None
     assert RunConfig.from_table(tomllib.loads(write_toml(config.to_table()))) == config
+
+
+def test_settings_without_a_name_are_those_of_the_default_object() -> None:
+    method = RunConfig.from_table({"method": {"name": "fedcmoo", "gram": {"budget": 0.5}, "weights": {"beta": 0.2}}})
+    assert method.method == FedCMOO(gram=Sketch(budget=0.5), weights=FindWeights(beta=0.2))
+    theory = RunConfig.from_table({"method": {"name": "fedcmoo-t", "weights": {"beta": 0.2}}}).method
+    assert theory == FedCMOOT(weights=FindWeights(beta=0.2, iterations=1, scale_free=False))
 
 
 def test_merge_keeps_settings_of_the_same_object_only() -> None:

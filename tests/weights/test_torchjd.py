@@ -119,6 +119,10 @@ def test_an_indefinite_estimate_is_no_obstacle() -> None:
 def test_what_needs_the_whole_jacobian_is_refused(rule: Any) -> None:
     with pytest.raises(TypeError, match="a Gram matrix is enough for"):
         TorchJD(rule())
+    with pytest.raises(TypeError, match="a Gram matrix is enough for"):
+        FedCMOO(weights=rule())  # before any work
+    with pytest.raises(TypeError, match="a Gram matrix is enough for"):
+        Normalized(rule())
 
 
 def test_without_torchjd_names_can_be_listed_and_the_error_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,16 @@ WEIGHTS: dict[str, type[Weights]] = {}
 """All rules by name; the package fills it in."""
 
 
+def check_rule(rule: Rule) -> None:
+    """Raise unless it is a rule that a Gram matrix is enough for, so that it shows before work starts."""
+    if isinstance(rule, nn.Module):
+        from fedcmoo.weights.torchjd import refuse_what_needs_more
+
+        refuse_what_needs_more(rule)
+    elif not callable(rule):
+        raise TypeError(f"weights must be a rule (w, G) -> w, but got {rule!r}; give names to RunConfig or --weights")
+
+
 def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
     """The weights [M] that a rule of any kind gives."""
     if isinstance(rule, nn.Module):

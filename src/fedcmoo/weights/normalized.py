@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedcmoo.types import Matrix, Vector
-from fedcmoo.weights.base import WEIGHTS, Rule, weigh
+from fedcmoo.weights.base import WEIGHTS, Rule, check_rule, weigh
 from fedcmoo.weights.min_norm import MinNorm
 
 ZERO = 1e-12
@@ -34,6 +34,9 @@ class Normalized:
     """
 
     weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+
+    def __post_init__(self) -> None:
+        check_rule(self.weights)
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:
         return self.remember(w, G, {})
