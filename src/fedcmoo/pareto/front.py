@@ -116,14 +116,14 @@ class Front:
     def table(self) -> Table:
         """Losses, first metrics, angle and whether a point is dominated; then the baselines."""
         table = Table(title=f"the front of {self.problem}")
-        table.add_column("preference")
+        table.add_column("asked", no_wrap=True)
         for name in self.objectives:
-            table.add_column(f"{name} loss", justify="right")
+            table.add_column(f"{name}\nloss", justify="right")
         metrics = _first_metrics(self.points[0].scores)
         for name, metric in metrics.items():
-            table.add_column(f"{name} {metric}", justify="right")
+            table.add_column(f"{name}\n{metric}", justify="right")
         table.add_column("angle", justify="right")
-        table.add_column("dominated")
+        table.add_column("dominated", no_wrap=True)
         for point, free in zip(self.points, self.non_dominated, strict=True):
             table.add_row(*_cells(point, metrics), f"{point.angle:.1f}°", "" if free else "yes")
         table.add_section()
