@@ -17,7 +17,7 @@ from fedcmoo.weights import WEIGHTS
 
 RULES = {
     "find-weights": "FindWeights\n(the paper's)",
-    "normalized": "the same, of\nunit gradients",
+    "normalized": "min-norm, of\nunit gradients",
     "imtl-g": "IMTL-G",
     "upgrad": "UPGrad",
     "mean": "equal weights\n(FedAvg's loss)",

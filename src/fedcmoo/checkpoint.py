@@ -53,6 +53,7 @@ class RunFolder:
         except OSError as error:
             raise OSError(f"the output folder must be writable, but {path} is not: {error.strerror}") from None
         self._history: IO[str] | None = None
+        self._lock: IO[str] | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -63,7 +64,9 @@ class RunFolder:
         return self.path / "history.jsonl"
 
     def begin(self, records: list[Record]) -> None:
-        """Start the history file with these records (none, or those up to the checkpoint)."""
+        """Make the folder this process's, and start the history file with these records (none, or those up to the
+        checkpoint)."""
+        self._lock = _locked(self.path)
         write_atomically(self.history, "".join(record.to_json() + "\n" for record in records).encode())
         if not records:
             self.checkpoint.unlink(missing_ok=True)
@@ -122,3 +125,21 @@ class RunFolder:
         if self._history is not None:
             self._history.close()
             self._history = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _locked(folder: Path) -> IO[str]:
+    """A file in the folder that only one process can hold at a time; when that process ends, the system lets go."""
+    file = (folder / ".lock").open("w")
+    try:
+        import fcntl
+    except ImportError:  # Windows: without protection
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
+    return file

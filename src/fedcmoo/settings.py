@@ -42,7 +42,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
         if key not in known:
             raise SettingsError(f"unknown setting {place!r}{suggestion(key, known)}")
         registry = known[key].metadata.get("registry")
-        if registry is not None and value != NONE:
+        if registry is not None and not (value == NONE and type(None) in get_args(hints[key])):
             values[key] = from_registry(registry, _named(value, known[key], registry), place)
         else:
             values[key] = _convert(value, hints[key], place)

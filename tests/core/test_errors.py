@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedcmoo import FedAvg, FedCMOO, Metric, Objective, Problem, fit
 from fedcmoo.callbacks import EarlyStop
-from fedcmoo.client import DivergedError
+from fedcmoo.client import DivergedError, State
 from fedcmoo.engines import Local
+from fedcmoo.gram import Estimate, Exact
 from fedcmoo.history import read_history
+from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.rounds import Server
+from fedcmoo.weights import MinNorm
+from fedcmoo.worker import Worker
 from tests.core.problems import Point, SquaredDistance, classification, quadratics
 
 
@@ -122,3 +129,36 @@ def test_outputs_and_targets_must_match_the_objectives() -> None:
     problem.objectives = [*problem.objectives, Objective("third", nn.functional.cross_entropy)]
     with pytest.raises(ValueError, match=r"one entry per objective \(3\), but got 2"):
         fit(problem, FedAvg(), 1)
+
+
+def test_a_class_is_no_weighting_rule() -> None:
+    with pytest.raises(TypeError, match="weights must be a rule"):
+        FedCMOO(weights=MinNorm)  # type: ignore[arg-type]
+
+
+def test_weights_stay_where_the_gram_matrix_is_not_finite() -> None:
+    @dataclass(frozen=True)
+    class Overflowing(Exact):
+        def estimate(self, server: Server) -> Estimate:
+            G = yield from super().estimate(server)
+            return G if server.round == 0 else G * np.inf
+
+    result = fit(classification(), FedCMOO(gram=Overflowing(), batch_size=16), 3, clients_per_round=3, engine=Local())
+    first, second, _ = (record.weights for record in result.history)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("phase", "message"),
+    [
+        ("jacobian", Message()),
+        ("jacobian", Message(seed=torch.tensor([0.5]))),
+        ("train", Message(w=torch.full((7,), 1 / 7, dtype=torch.float64))),
+        ("train", Message(w=torch.tensor([0.5, torch.nan], dtype=torch.float64))),
+    ],
+)
+def test_a_client_checks_what_the_server_sends(phase: str, message: Message) -> None:
+    worker = Worker(classification(), FedCMOO(batch_size=16).tasks(), seed=0)
+    state = State(worker.model.x.clone(), worker.model.buffers(), worker.model.counters())
+    with pytest.raises(BadMessageError, match="the server"):
+        worker.answer(state, 0, phase, message, 0)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fedcmoo import Callback, FedCMOO, fit
+from fedcmoo.checkpoint import RunFolder
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
@@ -125,3 +126,13 @@ def test_a_finished_run_resumes_to_itself(undisturbed: Path) -> None:
 def test_resume_without_folder_is_refused() -> None:
     with pytest.raises(ValueError, match="folder"):
         fit(classification(), METHOD, 1, resume=True)
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first.begin([])
+    with pytest.raises(OSError, match="in use by another run"):
+        second.begin([])
+    first.close()
+    second.begin([])
+    second.close()

@@ -44,6 +44,7 @@ def test_every_preset_survives_toml(problem: str, method: str) -> None:
             {"problem": {"name": "two-digits", "partition": "odd"}},
             "problem.partition must be one of 'dirichlet', 'iid'",
         ),
+        ({"method": {"name": "fedcmoo", "gram": "none"}}, "method.gram 'none' is not known"),
         ({"method": 7}, "method must be a name or a table with a name"),
     ],
 )

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from fedcmoo.reproduce.claims import (
+    ABSENT,
     FAILS,
     HOLDS,
     OPEN,
@@ -47,7 +48,7 @@ def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
         ([-0.61], FAILS),
         ([5.0, 0.1], OPEN),  # mean 2.55, standard error 2.45
         ([5.0, 2.0], HOLDS),  # mean 3.5, standard error 1.5
-        ([], OPEN),
+        ([], ABSENT),
         ([1.0, math.nan], OPEN),
     ],
 )
@@ -81,7 +82,7 @@ def test_a_measurement_without_a_claim_is_an_error() -> None:
 
 def test_what_was_not_measured_is_not_decided() -> None:
     (verdict,) = judge_target("rate", {}, full=True)
-    assert (verdict.verdict, verdict.values) == (OPEN, [])
+    assert (verdict.verdict, verdict.values) == (ABSENT, [])
 
 
 def test_resolution_must_be_positive() -> None:

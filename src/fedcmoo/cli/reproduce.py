@@ -55,6 +55,9 @@ def reproduce(
 
         every_rounds, rounds_of = _by_problem("--rounds", rounds)
         every_seeds, seeds_of = _by_problem("--seeds", seeds)
+        for numbers in (every_rounds or (), *rounds_of.values()):
+            if len(numbers) > 1:
+                raise ValueError(f"--rounds must be one number, but got {', '.join(map(str, numbers))}")
         study = Study(
             full=full,
             rounds=every_rounds[0] if every_rounds else None,

@@ -38,7 +38,9 @@ class Sketch:
     the bits grow instead.
 
     Args:
-        budget: what a client uploads, in multiples of d numbers of 32 bits, everything included.
+        budget: what a client uploads, in multiples of d numbers of 32 bits, everything included. Only where that would
+            leave less than 256 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
+            and the M x M matrix.
         bits: of an entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation gives them.
 
@@ -80,6 +82,7 @@ class UploadSketch(Task):
     batch_size: int | None
 
     def answer(self, client: Client, message: Message) -> Message:
+        check(message, {"seed": Field((1,), torch.int64)}, "the server")
         h = shared_jacobian(client, self.batch_size)
         k, bits = self.size(h.shape)
         with torch.inference_mode():  # many small operations: a sixth faster

@@ -76,6 +76,7 @@ class LocalTraining(Task):
     reuse_jacobian: bool
 
     def answer(self, client: Client, message: Message) -> Message:
+        check(message, {"w": Field((client.problem.M,), torch.float64)}, "the server")
         w = message["w"].tolist()
         update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian)
         client.first = None  # phase one's gradients have served

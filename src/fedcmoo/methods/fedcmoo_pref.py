@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -71,7 +72,7 @@ class FedCMOOPref(Method):
     def round(self, server: Server) -> Round:
         # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
         G, losses = yield from estimate_with_losses(self.gram, server)  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
-        server.G = G
+        server.G = G if np.isfinite(G).all() else None
         server.w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
         server.notes |= {"kl": kl, "fallback": float(fallback)}
         sums = yield Ask("train", weights_message(server.w))  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcmoo.report.table import Record, Table
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided at this scale"
+HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided at this scale", "not measured"
 
 RULE = (
     "A claim is a number that should be positive, measured once for every seed. Its standard error is the "
@@ -68,7 +68,7 @@ class Verdict:
     Attributes:
         claim: the claim.
         values: the quantity, one for each seed; none if it could not be measured.
-        verdict: one of `HOLDS`, `FAILS`, `OPEN`.
+        verdict: one of `HOLDS`, `FAILS`, `OPEN`, `ABSENT`.
     """
 
     claim: Claim
@@ -93,7 +93,9 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
     >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
     ('holds', 'not decided at this scale')
     """
-    if not values or not all(math.isfinite(value) for value in values):
+    if not values:
+        return Verdict(claim, [], ABSENT)
+    if not all(math.isfinite(value) for value in values):
         return Verdict(claim, list(values), OPEN)
     mean, error = float(np.mean(values)), standard_error(values, claim.resolution)
     if mean > 2 * error:

@@ -87,7 +87,11 @@ def reproduce(
         try:
             outcome = make(target, study, runs, say)
             failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
-            if not outcome.is_empty or not Outcome.place(out, target.name).exists():  # what an earlier call made stays
+            place = Outcome.place(out, target.name)
+            if not outcome.is_empty or not place.exists():  # what an earlier call made stays
+                if outcome.failures and place.exists():
+                    place.replace(place.with_name(f"{place.name}.before"))
+                    say(f"{target.name}: not all of it could be made; what was there before is in {place.name}.before")
                 outcome.save(out)
             write_summary(out)
         except Exception as error:

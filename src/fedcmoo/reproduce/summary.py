@@ -10,7 +10,7 @@ from pathlib import Path
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.report.page import Section, versions, write_page
 from fedcmoo.report.table import Table
-from fedcmoo.reproduce.claims import FAILS, HOLDS, OPEN, claims_table
+from fedcmoo.reproduce.claims import ABSENT, FAILS, HOLDS, OPEN, claims_table
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.targets import TARGETS
 
@@ -53,7 +53,7 @@ def count_verdicts(outcomes: Sequence[Outcome]) -> str:
     count = Counter(verdict.verdict for outcome in outcomes for verdict in outcome.verdicts)
     return (
         f"Of {count.total()} claims of the paper, {count[HOLDS]} hold, {count[FAILS]} do not hold, "
-        f"and {count[OPEN]} are not decided at this scale."
+        f"{count[OPEN]} are not decided at this scale, and {count[ABSENT]} are not measured."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,7 +41,7 @@ def check_rule(rule: Rule) -> None:
         from fedcmoo.weights.torchjd import refuse_what_needs_more
 
         refuse_what_needs_more(rule)
-    elif not callable(rule):
+    elif isinstance(rule, type) or not callable(rule):
         raise TypeError(f"weights must be a rule (w, G) -> w, but got {rule!r}; give names to RunConfig or --weights")
 
 
@@ -56,9 +57,11 @@ def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector
 def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: the server's G becomes this round's, its w what the rule makes of it.
 
-    What a rule draws from torch's generator is seeded by (seed, round), and what it remembers is in the server's
-    memory: so a resumed run has the same weights.
+    Where G is not finite, the previous ones stay. What a rule draws from torch's generator is seeded by (seed,
+    round), and what it remembers is in the server's memory: so a resumed run has the same weights.
     """
+    if not np.isfinite(G).all():  # numbers from clients were finite, but too large to be multiplied
+        return
     server.G = G
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
         server.w = weigh(rule, server.w, G, server.memory)
