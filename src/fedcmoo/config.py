@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
+from fedcmoo.methods.base import at_least_one
 from fedcmoo.result import Result
 from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
-from fedcmoo.training import fit
+from fedcmoo.training import cohort_size, fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,14 @@ class RunConfig:
     checkpoint_every: int = 10
     data: str | None = None
 
+    def __post_init__(self) -> None:
+        at_least_one(
+            rounds=self.rounds,
+            clients_per_round=self.clients_per_round,
+            evaluate_every=self.evaluate_every,
+            checkpoint_every=self.checkpoint_every,
+        )
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
         """From a table such as a TOML file holds."""
@@ -57,9 +66,15 @@ class RunConfig:
         """The table that gives this configuration back, every default written out."""
         return to_table(self)
 
+    def computes_the_same_as(self, other: RunConfig) -> bool:
+        """Whether they differ at most in where and how the same numbers are computed."""
+        ours, theirs = (replace(c, engine=None, data=None, checkpoint_every=1) for c in (self, other))
+        return ours == theirs
+
     def run(self, folder: Path | None = None, callbacks: Sequence[Callback] = (), resume: bool = False) -> Result:
         """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
         problem = self.problem.build(self.seed, None if self.data is None else Path(self.data))
+        cohort_size(self.clients_per_round, problem)  # before there is a folder
         if folder is not None and not resume:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
@@ -92,18 +107,19 @@ def read_toml(path: Path) -> Table:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 
 
-def preset(problem: str, method: str, small: bool = False) -> Table:
+def preset(problem: str, method: str, small: bool = False, sweep: bool = False) -> Table:
     """The settings under which a problem is meant to be run with a method.
 
-    They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [problem], a table for each method, and the
-    same again under [small] for a scale that two CPU cores finish in minutes.
+    They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [sweep] for what is different in the runs of a
+    sweep of preferences, [problem], a table for each method, and the same again under [small] for a scale that two CPU
+    cores finish in minutes.
     """
     file = resources.files("fedcmoo.experiments") / "presets" / f"{problem}.toml"
     table = tomllib.loads(file.read_text()) if file.is_file() else {}
     layers = [table, table.get("small", {})] if small else [table]
     result: Table = {"problem": {"name": problem}, "method": {"name": method}}
     for layer in layers:
-        result = merge(result, layer.get("run", {}))
+        result = merge(merge(result, layer.get("run", {})), layer.get("sweep", {}) if sweep else {})
         result = merge(result, {"problem": layer.get("problem", {}), "method": layer.get(method, {})})
     return result
 

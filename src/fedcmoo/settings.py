@@ -185,4 +185,8 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def defaults(cls: type[Any]) -> Table:
     """The settings of a class with their defaults, for help texts."""
-    return {f.name: f.default for f in fields(cls) if f.init and f.default is not MISSING}
+    return {
+        f.name: f.default_factory() if f.default_factory is not MISSING else f.default
+        for f in fields(cls)
+        if f.init and (f.default is not MISSING or f.default_factory is not MISSING)
+    }

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+from rich.markup import escape
 from rich.table import Table
 
-from fedcmoo.cli.common import out
+from fedcmoo.cli.common import errors_for_people, out
 from fedcmoo.compression import COMPRESSORS
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.gram import GRAMS
 from fedcmoo.methods import METHODS
 from fedcmoo.optimizers import OPTIMIZERS
+from fedcmoo.settings import SettingsError, defaults, suggestion
 from fedcmoo.weights import WEIGHTS
 
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {
@@ -28,14 +31,39 @@ REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def list_names() -> None:
-    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers and engines."""
+def list_names(
+    name: Annotated[str | None, typer.Argument(help="one of them: show what it is, and its settings")] = None,
+) -> None:
+    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers and engines.
+
+    With a NAME, such as sketch: what it is, and the settings that --set can change, with their defaults. (A problem's
+    preset may have others; a run's config.toml has those that it was made with.)
+    """
+    with errors_for_people():
+        if name is not None:
+            describe(name)
+            return
     for kind, registry in REGISTRIES.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, entry in registry.items():
             table.add_row(name, about(entry))
         out.print(table)
         out.print()
+
+
+def describe(name: str) -> None:
+    """Print everything of this name: its docstring, and its settings."""
+    found = {kind: registry[name] for kind, registry in REGISTRIES.items() if name in registry}
+    if not found:
+        known = [name for registry in REGISTRIES.values() for name in registry]
+        raise SettingsError(f"{name!r} is not known{suggestion(name, known)}")
+    for kind, entry in found.items():
+        out.print(f"{name} ({kind})", style="bold")
+        out.print(inspect.getdoc(entry) or "", markup=False, highlight=False)
+        table = Table(title="settings", title_justify="left", show_header=False, box=None, padding=(0, 2))
+        for setting, default in defaults(entry).items():
+            table.add_row(setting, escape(str(default)))
+        out.print(table)
 
 
 def about(entry: Any) -> str:

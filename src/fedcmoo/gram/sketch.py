@@ -24,8 +24,9 @@ LEAST_BYTES = 256
 
 @dataclass(frozen=True)
 class Sketch:
-    """All clients project their Jacobian by one random matrix S, drawn from a seed that the server sends.
+    """A random projection that all clients share, in a few bits an entry: the least error for the least traffic.
 
+    All clients project their Jacobian by one random matrix S, drawn from a seed that the server sends.
     Client i uploads y_i ≈ S h_i, k x M numbers of `bits` bits, rounded at random without bias; and the small matrix
     C_i = h_i^T h_i - y_i^T y_i, which makes its own term exact. The sketch is linear, so the mean of sketches is the
     sketch of the mean, and

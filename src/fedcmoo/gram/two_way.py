@@ -20,7 +20,9 @@ from fedcmoo.types import Matrix
 
 @dataclass(frozen=True)
 class TwoWay:
-    """Appendix B. With ĥ_i = Q(h_i), the residual R_i = h_i - ĥ_i and n clients,
+    """One-way's upload, then a download of the compressed sum, with which clients repair part of the error.
+
+    As appendix B has it, with ĥ_i = Q(h_i), the residual R_i = h_i - ĥ_i and n clients,
 
         n² G = Σ_i h_i^T h_i + Σ_i Σ_{j≠i} ĥ_i^T ĥ_j + Σ_i Σ_{j≠i} (R_i^T ĥ_j + ĥ_j^T R_i) + Σ_i Σ_{j≠i} R_i^T R_j
                own             compressed              mixed                                 dropped
