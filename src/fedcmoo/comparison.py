@@ -12,9 +12,10 @@ import numpy as np
 from rich.table import Table
 
 from fedcmoo.checkpoint import write_atomically
-from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.config import RunConfig, saved
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result, size
+from fedcmoo.settings import SettingsError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,24 +64,31 @@ def compare(
     run: Callable[[RunConfig, Path, bool], Result] = lambda config, path, resume: config.run(path, resume=resume),
 ) -> Comparison:
     """Run every configuration in a folder of its own; what an earlier call finished is only read, what it began goes
-    on.
+    on. A folder with rounds of another configuration is an error, before anything runs.
 
     Args:
         configs: by label, one configuration for each seed.
         folder: of the comparison.
         run: how to run one (with a progress bar, say).
     """
-    results: dict[str, list[Result]] = {}
-    for label, seeds in configs.items():
-        results[label] = []
-        for config in seeds:
-            path = folder / f"{label}-seed{config.seed}"
-            begun = (path / "config.toml").exists() and RunConfig.from_table(read_toml(path / "config.toml")) == config
-            results[label].append(run(config, path, begun and bool(read_history(path / "history.jsonl"))))
+    places = {
+        label: [(config, folder / f"{label}-seed{config.seed}") for config in seeds] for label, seeds in configs.items()
+    }
+    begun = {path: _is_begun(config, path) for seeds in places.values() for config, path in seeds}
+    results = {label: [run(config, path, begun[path]) for config, path in seeds] for label, seeds in places.items()}
     comparison = Comparison(results)
     comparison.plot(folder / "comparison.png")
     write_atomically(folder / "comparison.json", (json.dumps(comparison.summary(), indent=2) + "\n").encode())
     return comparison
+
+
+def _is_begun(config: RunConfig, path: Path) -> bool:
+    """Whether a folder has rounds of this configuration; an error if it has those of another."""
+    if not read_history(path / "history.jsonl"):
+        return False
+    if not saved(path).computes_the_same_as(config):
+        raise SettingsError(f"{path} already holds a run with other settings: choose another folder (--out)")
+    return True
 
 
 def _mean_and_spread(values: Sequence[float]) -> str:

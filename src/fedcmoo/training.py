@@ -21,6 +21,7 @@ from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.settings import SettingsError
 from fedcmoo.worker import sizes_of
 
 
@@ -57,9 +58,7 @@ def fit(
         The result, with the history of every round and the trained model.
     """
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
-    n = min(10, problem.N) if clients_per_round is None else clients_per_round
-    if not 1 <= n <= problem.N:
-        raise ValueError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")
+    n = cohort_size(clients_per_round, problem)
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     problem.check()
@@ -87,6 +86,14 @@ def fit(
         for callback in callbacks:
             callback.on_end(result)
     return result
+
+
+def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
+    """How many clients take part in a round: by default 10, or all where there are fewer."""
+    n = min(10, problem.N) if clients_per_round is None else clients_per_round
+    if not 1 <= n <= problem.N:
+        raise SettingsError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")
+    return n
 
 
 def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:

@@ -39,6 +39,15 @@ def test_a_sweep_and_its_models(tmp_path: Path) -> None:
     assert code == 0, err
     assert "hypervolume" in out
     assert "round" not in err
+    resumed = CliRunner().invoke(app, ["resume", folder])
+    assert resumed.exit_code == 2
+    assert "holds a sweep: repeat the `fedcmoo pareto` command" in " ".join(resumed.stderr.split())
+    code, _, err = fedcmoo(*sweep, "--preferences", "1:3", "--set", "problem.alpha=5")
+    assert code == 2
+    assert "already holds a sweep with other settings" in " ".join(err.split())
+    code, out, err = fedcmoo(*sweep, "--preferences", "1:3", "--rounds", "3", "--json")
+    assert code == 0, err
+    assert "rounds = 3" in (tmp_path / "sweep/sweep.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +55,8 @@ def test_a_sweep_and_its_models(tmp_path: Path) -> None:
     [
         (["--preferences", "1:2:3"], "one number per objective (2)"),
         (["--preferences", "1:0"], "positive and finite"),
+        (["--preferences", "1:1,1:1"], "preferences must be different, but 1:1 asks for the same as 1:1"),
+        (["--preferences", "1:2,2:4"], "preferences must be different, but 2:4 asks for the same as 1:2"),
         (["--preferences", "some"], "numbers with colons between them, such as 2:1"),
         (["--pick", "2:1"], "must be the folder of a finished sweep"),
     ],
@@ -53,4 +64,5 @@ def test_a_sweep_and_its_models(tmp_path: Path) -> None:
 def test_mistakes_are_told_in_a_line(args: list[str], message: str, tmp_path: Path) -> None:
     code, _, err = fedcmoo(*COMMON, "--out", str(tmp_path / "none"), *args)
     assert code == 1
+    assert not (tmp_path / "none").exists()
     assert message in " ".join(err.split())

@@ -84,7 +84,7 @@ def test_page_of_a_sweep_and_a_gram_bench(tmp_path: Path) -> None:
         save_run(tmp_path / f"sweep/points/{name}", 0.5)
         scores = {"left": {"loss": 1 / preference[0]}, "right": {"loss": 1 / preference[1]}}
         points.append(Point(name, scores, preference, tmp_path / f"sweep/points/{name}"))
-    (tmp_path / "sweep/config.toml").write_text(write_toml(RunConfig().to_table()))
+    (tmp_path / "sweep/sweep.toml").write_text(write_toml(RunConfig().to_table()))
     Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3)).save(tmp_path / "sweep")
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench/gram.json").write_text(json.dumps(bench("multimnist").summary()))

@@ -18,6 +18,7 @@ from rich.markup import escape
 from fedcmoo.client import DivergedError
 from fedcmoo.config import RunConfig, preset, read_toml
 from fedcmoo.experiments import PROBLEMS
+from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.settings import SettingsError, Table, merge, suggestion
@@ -63,6 +64,7 @@ def resolve(
     small: bool = False,
     sets: Sequence[str] = (),
     options: Mapping[str, Any] = MappingProxyType({}),
+    sweep: bool = False,
 ) -> RunConfig:
     """One configuration from, in this order: the problem's preset, the TOML file, the options, --set."""
     file = read_toml(config) if config is not None else {}
@@ -71,7 +73,7 @@ def resolve(
     for kind, name, known in (("problem", problem, PROBLEMS), ("method", method, METHODS)):
         if name not in known:
             raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
-    table = merge(preset(problem, method, small), file)
+    table = merge(preset(problem, method, small, sweep), file)
     table = merge(table, {"problem": {"name": problem}, "method": {"name": method}})
     table = merge(table, options)
     return RunConfig.from_table(merge(table, settings(sets)))
@@ -88,6 +90,23 @@ def settings(sets: Sequence[str]) -> Table:
 def given(**options: Any) -> Table:
     """The options that were given."""
     return {key: value for key, value in options.items() if value is not None}
+
+
+def different(option: str, text: str) -> list[str]:
+    """The words of an option that takes several, separated by commas: none of them empty, none twice."""
+    words = [word.strip() for word in text.split(",")]
+    if "" in words:
+        raise SettingsError(f"{option} must be one or several words separated by commas, but got {text!r}")
+    for word in words:
+        if words.count(word) > 1:
+            raise SettingsError(f"{option} must be different, but {word!r} occurs more than once")
+    return words
+
+
+def warn_of_no_checkpoint(folder: Path) -> None:
+    """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
+    if read_history(folder / "history.jsonl") and not (folder / "checkpoint.safetensors").exists():
+        err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:

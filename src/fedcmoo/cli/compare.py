@@ -17,16 +17,19 @@ from fedcmoo.cli.common import (
     Rounds,
     Set,
     Small,
+    different,
     err,
     errors_for_people,
     given,
     out,
     print_json,
     resolve,
+    warn_of_no_checkpoint,
 )
 from fedcmoo.comparison import compare as run_comparison
 from fedcmoo.config import RunConfig
 from fedcmoo.result import Result
+from fedcmoo.settings import SettingsError
 
 
 def compare(
@@ -44,17 +47,19 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
-    Each run has a folder of its own; the same command again goes on where it was interrupted.
+    Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
+    other settings is refused: choose another --out.
     """
     with errors_for_people():
+        words = different("--seeds", seeds)
         try:
-            numbers = [int(seed) for seed in seeds.split(",")]
+            numbers = [int(seed) for seed in words]
         except ValueError:
-            raise ValueError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
+            raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
         common = given(rounds=rounds, engine=engine, data=data and str(data))
         configs = {
             method: [resolve(problem, method, config, small, sets or [], {**common, "seed": seed}) for seed in numbers]
-            for method in (name.strip() for name in methods.split(","))
+            for method in different("--methods", methods)
         }
         first = next(iter(configs.values()))[0]
         folder = folder or Path("runs") / f"compare-{first.problem.name}"
@@ -72,4 +77,6 @@ def compare(
 
 def _with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
     err.print(f"{folder.name}:")
+    if resume:
+        warn_of_no_checkpoint(folder)
     return config.run(folder, [ProgressBar(err)], resume=resume)

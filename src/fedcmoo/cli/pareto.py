@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
-from fedcmoo.config import RunConfig
+from fedcmoo.config import RunConfig, read_toml
 from fedcmoo.methods import FedCMOOPref
 from fedcmoo.pareto import Front, parse_ratio, sweep
 from fedcmoo.settings import SettingsError, write_toml
@@ -57,11 +58,12 @@ def pareto(
     """Train a model for each of many preferences: the front as a table and a figure, and the models.
 
     A preference 2:1 asks for a first loss half as large as the second. The same command again goes on where it was
-    interrupted. Afterwards, --pick 2:1 tells which model is nearest to a preference.
+    interrupted, and with more rounds or preferences adds to what is there. Afterwards, --pick 2:1 tells which model is
+    nearest to a preference.
     """
     with errors_for_people():
         options = given(rounds=rounds, seed=seed, engine=engine, data=data and str(data))
-        resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options)
+        resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options, sweep=True)
         folder = folder or Path("runs") / f"pareto-{resolved.problem.name}"
         if pick is not None:
             _pick(folder, pick, as_json)
@@ -81,14 +83,17 @@ def pareto(
 def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, fedavg: bool) -> Front:
     if not isinstance(config.method, FedCMOOPref):
         raise SettingsError(f"a sweep needs method fedcmoo-pref, but got {type(config.method).__name__}")
+    file = folder / "sweep.toml"
+    _check_same(config, file)
     ready = config.problem.build(config.seed, None if config.data is None else Path(config.data))
     wanted = int(preferences) if preferences.isdigit() else [parse_ratio(r, ready.M) for r in preferences.split(",")]
 
     def progress(label: str) -> list[Callback]:
+        write_atomically(file, write_toml(config.to_table()).encode())  # the folder is there, and is this sweep's
         err.print(f"{label}:")
         return [ProgressBar(err)]
 
-    front = sweep(
+    return sweep(
         ready,
         wanted,
         config.rounds,
@@ -103,8 +108,16 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         callbacks=progress,
         checkpoint_every=config.checkpoint_every,
     )
-    write_atomically(folder / "config.toml", write_toml(config.to_table()).encode())
-    return front
+
+
+def _check_same(config: RunConfig, file: Path) -> None:
+    """Raise if there are settings of another sweep; more rounds, evaluated more often or less, go on with this one."""
+    if file.exists():
+        before = replace(
+            RunConfig.from_table(read_toml(file)), rounds=config.rounds, evaluate_every=config.evaluate_every
+        )
+        if not before.computes_the_same_as(config):
+            raise SettingsError(f"{file.parent} already holds a sweep with other settings: choose another --out")
 
 
 def _pick(folder: Path, ratio: str, as_json: bool) -> None:

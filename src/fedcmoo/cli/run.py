@@ -26,10 +26,12 @@ from fedcmoo.cli.common import (
     out,
     print_json,
     resolve,
+    warn_of_no_checkpoint,
 )
 from fedcmoo.config import RunConfig, saved
 from fedcmoo.methods import METHODS
-from fedcmoo.settings import name_of
+from fedcmoo.pareto.sweep import SETTINGS as SWEEP
+from fedcmoo.settings import SettingsError, name_of
 
 
 def run(
@@ -81,7 +83,15 @@ def resume(
 ) -> None:
     """Go on with an interrupted run, bit for bit as if it had never stopped."""
     with errors_for_people():
-        train(saved(folder), folder, resume=True, as_json=as_json)
+        if not folder.is_dir():
+            raise SettingsError(f"a run's folder must be given, but there is no folder {folder}")
+        if (folder / SWEEP).exists():
+            raise SettingsError(f"{folder} holds a sweep: repeat the `fedcmoo pareto` command, which goes on with it")
+        if not (folder / "config.toml").exists():
+            raise SettingsError(f"a run's folder has a config.toml, but {folder} has none")
+        config = saved(folder)
+        warn_of_no_checkpoint(folder)
+        train(config, folder, resume=True, as_json=as_json)
 
 
 def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorboard: bool = False) -> None:

@@ -16,14 +16,14 @@ from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method
+from fedcmoo.methods.base import Method, at_least_one
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front, Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
-from fedcmoo.training import fit
+from fedcmoo.training import cohort_size, fit
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
@@ -71,8 +71,9 @@ def sweep(
     wanted = evenly_spread(preferences, problem.M) if isinstance(preferences, int) else preferences
     method = FedCMOOPref() if method is None else method
     asked = [tuple(preference) for preference in wanted]
-    for preference in asked:
-        check_preference(preference, problem.M)
+    _check_preferences(asked, problem.M)
+    at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
+    cohort_size(clients_per_round, problem)
     runs = _Runs(
         problem,
         Path(folder),
@@ -155,6 +156,18 @@ class _Runs:
             ).history
         scores = next(r.test or r.validation or {} for r in reversed(history) if r.test or r.validation)
         return Point(label, scores, preference, at)
+
+
+def _check_preferences(preferences: Sequence[tuple[float, ...]], M: int) -> None:
+    """Raise unless all are preferences, and no two ask for the same: 1:1 and 2:2 do."""
+    found: dict[tuple[float, ...], str] = {}
+    for preference in preferences:
+        check_preference(preference, M)
+        text = ratio_text(preference)
+        shares = tuple(round(part / sum(preference), 12) for part in preference)
+        if shares in found:
+            raise ValueError(f"preferences must be different, but {text} asks for the same as {found[shares]}")
+        found[shares] = text
 
 
 def _baseline(method: Method, only: int | None, M: int) -> FedAvg:

@@ -44,7 +44,7 @@ class SavedRun:
     @classmethod
     def read(cls, folder: Path) -> SavedRun:
         """The run in a folder. A run within a sweep has its settings from the sweep, and its name from its folder."""
-        own, sweep = folder / "config.toml", folder.parent.parent / "config.toml"
+        own, sweep = folder / "config.toml", folder.parent.parent / "sweep.toml"
         if own.exists():
             return cls(folder, read_toml(own))
         name = folder.name.replace("_", ":") if folder.parent.name == "points" else folder.name
