@@ -16,11 +16,14 @@ from typing import IO
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fedcmoo.history import Record, read_history
 from fedcmoo.rounds import Server
+
+SERVER_STATE = ("x", "buffers", "counters", "w")
+"""The arrays that every checkpoint has."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -96,11 +99,9 @@ class RunFolder:
         """
         if not self.checkpoint.exists():
             return []
-        with safe_open(self.checkpoint, framework="pt") as file:
-            about = file.metadata() or {}
-            arrays: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if int(about.get("seed", -1)) != server.seed:
-            raise ValueError(f"the checkpoint was made with seed {about.get('seed')}, but this run has {server.seed}")
+        about, arrays = _read(self.checkpoint)
+        if int(about["seed"]) != server.seed:
+            raise ValueError(f"the checkpoint was made with seed {about['seed']}, but this run has {server.seed}")
         for name, now in {"x": server.x, "buffers": server.buffers, "counters": server.counters}.items():
             if arrays[name].shape != now.shape:
                 raise ValueError(
@@ -128,6 +129,20 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What a checkpoint says about itself, and its arrays."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about: dict[str, str] = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
+    missing = [n for n in ("round", "seed") if n not in about] + [n for n in SERVER_STATE if n not in arrays]
+    if missing:
+        raise ValueError(f"{path} must be a checkpoint of fedcmoo, but has no {missing[0]!r}")
+    return about, arrays
 
 
 def _locked(folder: Path) -> IO[str]:

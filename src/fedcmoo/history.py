@@ -63,7 +63,12 @@ def read_history(path: Path, rounds: int | None = None) -> list[Record]:
         rounds: only the first so many; an error if there are fewer.
     """
     lines = path.read_text().split("\n") if path.exists() else []
-    records = [Record.from_json(line) for line in lines[:-1][:rounds]]  # what follows the last newline is incomplete
+    records = []
+    for n, line in enumerate(lines[:-1][:rounds], start=1):  # what follows the last newline is incomplete
+        try:
+            records.append(Record.from_json(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {n} of {path} must be the record of a round, but is not: {error}") from None
     if rounds is not None and len(records) < rounds:
         raise ValueError(f"{path} must have {rounds} rounds, as the checkpoint beside it says, but has {len(records)}")
     return records

@@ -34,6 +34,16 @@ def check_precision(precision: str, device: str) -> None:
             )
 
 
+def check_device(device: str) -> None:
+    """Raise unless it is a device of this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):  # the latter where torch was built without the device's kind
+        here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+        here += ["mps"] if torch.backends.mps.is_available() else []
+        raise ValueError(f"device must be one of this machine's ({', '.join(here)}), but got {device!r}") from None
+
+
 class FlatModel:
     """A module whose trainable parameters are in-place views of one vector.
 

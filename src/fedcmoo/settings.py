@@ -32,15 +32,15 @@ class SettingsError(ValueError):
     """A setting that is unknown or has a value it cannot have."""
 
 
-def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """Make the settings object of class `cls` from a table; `where` is its name in error messages."""
+def from_table(cls: type[T], table: Mapping[str, Any], where: str = "", name: str = "") -> T:
+    """Make the settings object of class `cls` from a table; error messages say `where` it stands and its `name`."""
     known: dict[str, Field[Any]] = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     values: Table = {}
     for key, value in table.items():
         place = f"{where}.{key}" if where else key
         if key not in known:
-            raise SettingsError(f"unknown setting {place!r}{suggestion(key, known)}")
+            raise SettingsError(f"unknown setting {place!r}{f' of {name}' if name else ''}{suggestion(key, known)}")
         registry = known[key].metadata.get("registry")
         if registry is not None and not (value == NONE and type(None) in get_args(hints[key])):
             values[key] = from_registry(registry, _named(value, known[key], registry), place)
@@ -68,7 +68,7 @@ def from_registry(registry: Registry, value: Any, where: str) -> Any:
     name = table["name"]
     if name not in registry:
         raise SettingsError(f"{where} {name!r} is not known{suggestion(name, registry)}")
-    return from_table(registry[name], {k: v for k, v in table.items() if k != "name"}, where)
+    return from_table(registry[name], {k: v for k, v in table.items() if k != "name"}, where, name)
 
 
 def to_table(settings: Any, registry: Registry | None = None) -> Table:

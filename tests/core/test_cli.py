@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcmoo import __version__ as fedcmoo_version
 from fedcmoo.cli import app
 from fedcmoo.history import read_history
 
@@ -109,6 +110,9 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path)
         (["run", "--set", "evaluate_every=0"], "evaluate_every must be a whole number of at least 1, but got 0"),
         (["resume", "nowhere"], "there is no folder nowhere"),
         (["resume", "."], "a run's folder has a config.toml, but . has none"),
+        (["run", "--set", "engine.workers=4"], "add --engine pool or --engine ray"),
+        (["bench", "speed", "--rounds", "0"], "rounds must be a whole number of at least 1, but got 0"),
+        (["bench", "speed", "--set", "method.name=fedavg"], "the speed of fedcmoo is measured"),
         (["compare", "--seeds", "a,b"], "--seeds must be whole numbers"),
         (["compare", "--seeds", "0,0"], "--seeds must be different, but '0' occurs more than once"),
         (["compare", "--methods", ""], "--methods must be one or several words separated by commas, but got ''"),
@@ -158,6 +162,29 @@ def test_resume_without_checkpoint_says_that_it_starts_again(
     assert "no checkpoint yet: starting again from round 1" in re.sub(r"\s+", " ", capfd.readouterr().err)
     after = read_history(tmp_path / "history.jsonl")
     assert [r.without_time() for r in after] == [r.without_time() for r in before]
+
+
+def test_a_damaged_run_is_told_in_a_line(
+    finished: tuple[Path, object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cwd, _ = finished
+    for name in ("config.toml", "history.jsonl", "checkpoint.safetensors"):
+        (tmp_path / name).write_bytes((cwd / "first" / name).read_bytes())
+    history, checkpoint = tmp_path / "history.jsonl", tmp_path / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    assert ends("resume", str(tmp_path)) == 1
+    assert "checkpoint.safetensors is damaged" in re.sub(r"\s+", " ", capfd.readouterr().err)
+    checkpoint.write_bytes((cwd / "first" / "model.safetensors").read_bytes())
+    assert ends("resume", str(tmp_path)) == 1
+    assert "must be a checkpoint of fedcmoo, but has no 'round'" in re.sub(r"\s+", " ", capfd.readouterr().err)
+    history.write_text("{}\n" + history.read_text())
+    assert ends("resume", str(tmp_path)) == 1
+    assert "line 1 of" in capfd.readouterr().err
+
+
+def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+    assert ends("--version") == 0
+    assert capfd.readouterr().out == f"fedcmoo {fedcmoo_version}\n"
 
 
 def ends(*args: str) -> int | str | None:

@@ -32,8 +32,15 @@ def test_every_preset_survives_toml(problem: str, method: str) -> None:
         ({"round": 3}, "unknown setting 'round'; did you mean 'rounds'"),
         (
             {"method": {"name": "fedcmoo", "client_rl": 1}},
-            "unknown setting 'method.client_rl'; did you mean 'client_lr'",
+            "unknown setting 'method.client_rl' of fedcmoo; did you mean 'client_lr'",
         ),
+        (
+            {"method": {"name": "fsmgda", "gram": "exact"}},
+            "unknown setting 'method.gram' of fsmgda; known are batch_size",
+        ),
+        ({"method": {"name": "mgda", "local_steps": 3}}, "MGDA has no local_steps"),
+        ({"method": {"name": "mgda", "client_lr": 0.1}}, "MGDA has no client_lr"),
+        ({"engine": {"name": "local", "device": "gpu0"}}, "device must be one of this machine's"),
         ({"method": "fedcmo"}, "method 'fedcmo' is not known; did you mean 'fedcmoo'"),
         ({"method": {"name": "fedcmoo", "gram": "exacd"}}, "method.gram 'exacd' is not known; did you mean 'exact'"),
         ({"rounds": "many"}, "rounds must be a whole number, but got 'many'"),

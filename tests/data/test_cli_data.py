@@ -76,8 +76,13 @@ def test_get_celeba_tells_how(tmp_path: Path) -> None:
 
 def test_get_unknown(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["get", "imagenet", "--data", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "but got 'imagenet'" in result.stderr
+    assert result.exit_code == 2
+    assert "'imagenet' is neither a data set nor a problem; known are celeba, celeba5," in " ".join(
+        result.stderr.split()
+    )
+    result = RUNNER.invoke(app, ["get", "mnistt", "--data", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "did you mean 'mnist'?" in result.stderr
 
 
 def test_data_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

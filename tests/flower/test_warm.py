@@ -62,7 +62,7 @@ def test_a_signal_to_the_group_of_the_stand_in_reaches_the_command(folder: Path)
 
 
 def test_a_node_has_its_own(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    monkeypatch.setenv("PATH", os.defpath)  # Flower's commands are found beside this Python all the same
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
         assert warm.run_node(["--version"]) == 0
@@ -70,6 +70,13 @@ def test_a_node_has_its_own(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         for signum, handler in before.items():
             signal.signal(signum, handler)
     assert "Flower version" in capfd.readouterr().out
+
+
+def test_a_node_without_flower_says_where_it_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(FileNotFoundError, match=r"flower-supernode must be beside .*python or in PATH, but is not"):
+        warm.run_node(["--version"])
 
 
 def group(leader: int) -> list[int]:

@@ -17,7 +17,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.cli.reproduce import NAMES
+from fedcmoo.cli.reproduce import duration
 from fedcmoo.cli.reproduce import reproduce as command
 from fedcmoo.history import Record, read_history
 from fedcmoo.reproduce.command import choose, reproduce
@@ -123,7 +123,11 @@ def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments() -> None:
-    assert ", ".join([*TARGETS, "or all"]) == NAMES
+    assert f"TARGET is one of {', '.join(TARGETS)}; or all." in " ".join((command.__doc__ or "").split())
+
+
+def test_long_times_are_told_in_hours_and_days() -> None:
+    assert [duration(s) for s in (30, 3600, 9000, 900_000)] == ["0.5 minutes", "60.0 minutes", "2.5 hours", "10.4 days"]
     assert "did you mean 'table1'" in invoke("tabel1").stderr
     assert "whole numbers separated by commas" in invoke("rate", "--seeds", "a,b").stderr
 

@@ -74,6 +74,8 @@ def measure(
         raise ValueError(f"engines are {', '.join(known)}, but got {unknown[0]!r}")
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, since the first is part of the start, but got {rounds}")
+    if nodes < 1:
+        raise ValueError(f"nodes must be at least 1, but got {nodes}")
     expected, *_ = _on_this_machine("local", rounds)
     costs = []
     for name in names or known:

@@ -26,6 +26,7 @@ from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO
+from fedcmoo.methods.base import at_least_one
 from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes, Task
@@ -65,6 +66,7 @@ def bench_speed(
         repeats: how often each size is measured, in turn with the others.
         say: is told what is being measured.
     """
+    at_least_one(rounds=rounds, repeats=repeats)
     grown = []
     for what, values in growth.items():  # first, while this process is small and its memory tells something
         say(f"growth with {what}: {', '.join(map(str, values))}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from fedcmoo import __version__
 from fedcmoo.cli import bench, data, flower
 from fedcmoo.cli.compare import compare
 from fedcmoo.cli.listing import list_names
@@ -18,6 +21,24 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and end, if that is wanted."""
+    if wanted:
+        typer.echo(f"fedcmoo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def without_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What the program can do before any command: tell its version."""
+
+
 app.command()(run)
 app.command()(resume)
 app.command()(compare)

@@ -17,7 +17,10 @@ def engines(
     nodes: Annotated[int, typer.Option(help="Flower's SuperNodes, on this machine")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a round costs on each engine when clients have almost nothing to do."""
+    """Measure what a round costs on each engine when clients have almost nothing to do.
+
+    NAMES are of engines: local, pool, ray, flower; by default all of them.
+    """
     with errors_for_people():
         costs = measure(names or (), rounds, nodes, err.print)
     if as_json:

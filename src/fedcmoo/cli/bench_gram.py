@@ -14,7 +14,6 @@ from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
     DataFolder,
-    MethodName,
     ProblemName,
     Seed,
     Set,
@@ -31,7 +30,10 @@ from fedcmoo.methods import FedCMOO, FedCMOOPref
 
 def gram(
     problem: ProblemName = None,
-    method: MethodName = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", "-m", help="one that estimates a Gram matrix", show_default="fedcmoo-pref"),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="the number of rounds")] = 20,
     every: Annotated[int, typer.Option(help="rounds from one comparison to the next")] = 1,
     budgets: Annotated[
@@ -46,7 +48,10 @@ def gram(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and gram.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory."""
+    """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory.
+
+    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
+    """
     from fedcmoo.bench.gram import bench_gram
 
     with errors_for_people():

@@ -25,6 +25,7 @@ from fedcmoo.cli.common import (
     resolve,
 )
 from fedcmoo.methods import FedCMOO
+from fedcmoo.settings import SettingsError
 
 
 def speed(
@@ -44,14 +45,20 @@ def speed(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and speed.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem."""
+    """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem.
+
+    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
+    """
     from fedcmoo.bench.speed import GROWTH, bench_speed, profile
     from fedcmoo.engines import Engine, Local, Pool
     from fedcmoo.engines.pool import usable_cores
 
     with errors_for_people():
-        chosen = resolve(problem, "fedcmoo", config, small, sets or [], given(seed=seed, data=data and str(data)))
-        assert isinstance(chosen.method, FedCMOO)
+        chosen = resolve(
+            problem, "fedcmoo", config, small, sets or [], given(rounds=rounds, seed=seed, data=data and str(data))
+        )
+        if not isinstance(chosen.method, FedCMOO):
+            raise SettingsError(f"the speed of fedcmoo is measured, but method.name is {type(chosen.method).__name__}")
         built = chosen.problem.build(chosen.seed, data)
         engines: dict[str, Engine] = {"local": Local()}
         engines |= {f"pool of {n}": Pool(workers=n) for n in workers or [usable_cores()]}
@@ -59,7 +66,7 @@ def speed(
             built,
             chosen.method,
             engines,
-            rounds=3 if quick else rounds,
+            rounds=3 if quick else chosen.rounds,
             clients_per_round=chosen.clients_per_round,
             growth={what: values[: 3 if quick else None] for what, values in GROWTH.items() if growing},
             repeats=1 if quick else 3,

@@ -17,11 +17,12 @@ from rich.markup import escape
 
 from fedcmoo.client import DivergedError
 from fedcmoo.config import RunConfig, preset, read_toml
+from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.optional import MissingExtraError
-from fedcmoo.settings import SettingsError, Table, merge, suggestion
+from fedcmoo.settings import SettingsError, Table, defaults, merge, suggestion
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -76,7 +77,9 @@ def resolve(
     table = merge(preset(problem, method, small, sweep), file)
     table = merge(table, {"problem": {"name": problem}, "method": {"name": method}})
     table = merge(table, options)
-    return RunConfig.from_table(merge(table, settings(sets)))
+    table = merge(table, settings(sets))
+    _check_engine_has_a_name(table.get("engine"))
+    return RunConfig.from_table(table)
 
 
 def settings(sets: Sequence[str]) -> Table:
@@ -130,6 +133,16 @@ def print_json(value: Any) -> None:
 def _name(value: Any) -> str | None:
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) else None
+
+
+def _check_engine_has_a_name(engine: Any) -> None:
+    """Settings of an engine alone do not choose one."""
+    if isinstance(engine, Mapping) and "name" not in engine:
+        fitting = [name for name, cls in ENGINES.items() if engine.keys() <= defaults(cls).keys()]
+        raise SettingsError(
+            f"engine must have a name beside its settings {', '.join(engine)}: "
+            f"add --engine {' or --engine '.join(fitting or ENGINES)}"
+        )
 
 
 def _assignment(text: str) -> Table:

@@ -47,6 +47,8 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
+    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them, and the methods.
+
     Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
     other settings is refused: choose another --out.
     """

@@ -37,7 +37,10 @@ def get(
     names: Annotated[list[str], typer.Argument(help="data sets, or problems for all that they need")],
     data: DataFolder = None,
 ) -> None:
-    """Download data sets from their official places; go on where an earlier download was cut off."""
+    """Download data sets from their official places; go on where an earlier download was cut off.
+
+    NAMES are of data sets, or of problems for all that they need; `fedcmoo data status` lists both.
+    """
     folder = data_folder(data)
     with errors_for_people(), _bars() as bars:
         tasks: dict[str, TaskID] = {}
@@ -84,7 +87,10 @@ def partition(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use."""
+    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use.
+
+    PROBLEM is a ready-made problem; `fedcmoo list` names them.
+    """
     with errors_for_people():
         options = given(seed=seed, data=data and str(data))
         config = resolve(problem, None, small=small, sets=sets or [], options=options)

@@ -46,7 +46,7 @@ def init(
     config: ConfigFile = None,
     sets: Set = None,
 ) -> None:
-    """Write a ready Flower app for a run's configuration (by default the two-digits problem)."""
+    """Write a ready Flower app for a run's configuration (by default the two-digits problem) to FOLDER."""
     with errors_for_people():
         from fedcmoo.engines.flower.template import write_app
 
@@ -62,7 +62,7 @@ def keys(
     host: Annotated[list[str] | None, typer.Option(help="name or address of the server; may be repeated")] = None,
     days: Annotated[int, typer.Option(help="how long certificates are valid")] = 365,
 ) -> None:
-    """Write a certificate authority, the server's certificate and the nodes' keys, and print the commands."""
+    """Write a certificate authority, the server's certificate and the nodes' keys to FOLDER, and print the commands."""
     with errors_for_people():
         from fedcmoo.engines.flower.keys import commands, write_keys
 
@@ -83,4 +83,5 @@ def node(
     with errors_for_people():
         from fedcmoo.engines.flower.warm import run_node
 
-    raise typer.Exit(run_node(context.args, preload or ()))
+        code = run_node(context.args, preload or ())
+    raise typer.Exit(code)

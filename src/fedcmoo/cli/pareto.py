@@ -57,6 +57,8 @@ def pareto(
 ) -> None:
     """Train a model for each of many preferences: the front as a table and a figure, and the models.
 
+    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
+
     A preference 2:1 asks for a first loss half as large as the second. The same command again goes on where it was
     interrupted, and with more rounds or preferences adds to what is there. Afterwards, --pick 2:1 tells which model is
     nearest to a preference.

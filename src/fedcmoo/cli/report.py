@@ -14,7 +14,10 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="folders of runs, comparisons or sweeps")],
     page: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("report.html"),
 ) -> None:
-    """Make one interactive page from any runs; it works without network."""
+    """Make one interactive page from any runs; it works without network.
+
+    RUNS are folders of runs, comparisons or sweeps, or folders that such folders are in.
+    """
     with errors_for_people():
         from fedcmoo.report.site import report as write_report  # matplotlib takes a second to import
 

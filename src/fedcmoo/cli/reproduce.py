@@ -14,11 +14,9 @@ from fedcmoo.cli.common import DataFolder, Set, err, errors_for_people, out, set
 if TYPE_CHECKING:
     from fedcmoo.reproduce.command import PlannedRun
 
-NAMES = "table1, curves, drift, qm9, preferences, table2, gram, radial, delta-m, local-progress, rate, or all"
-
 
 def reproduce(
-    targets: Annotated[list[str], typer.Argument(help=NAMES, metavar="TARGET...")],
+    targets: Annotated[list[str], typer.Argument(help="tables and figures, or all", metavar="TARGET...")],
     full: Annotated[
         bool, typer.Option("--full/--small", help="the paper's scale, or one that two cores finish in minutes")
     ] = False,
@@ -43,6 +41,9 @@ def reproduce(
     ] = False,
 ) -> None:
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
+
+    TARGET is one of table1, curves, drift, qm9, preferences, table2, gram, radial, delta-m, local-progress, rate; or
+    all.
 
     Runs are shared between targets and found again by their configuration; the same command goes on where it was
     interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
@@ -112,9 +113,21 @@ def _progress(name: str) -> list[Callback]:
 
 def _plan_table(runs: list[PlannedRun]) -> Table:
     """The runs with their state, and the time they will take."""
-    table = Table("run", "for", "rounds", "state", "minutes", box=None, padding=(0, 2))
+    table = Table("run", "for", "rounds", "state", "time", box=None, padding=(0, 2))
     for run in runs:
         state = "finished" if run.seconds == 0 else f"{run.done} rounds done" if run.done else "new"
-        table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, f"{run.seconds / 60:.1f}")
-    table.caption = f"about {sum(run.seconds for run in runs) / 60:.0f} minutes in all"
+        table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, duration(run.seconds))
+    table.caption = f"about {duration(sum(run.seconds for run in runs))} in all"
     return table
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit in which people think of it.
+
+    >>> duration(90), duration(9000), duration(900_000)
+    ('1.5 minutes', '2.5 hours', '10.4 days')
+    """
+    for unit, length in (("days", 86400), ("hours", 3600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 60:.1f} minutes"

@@ -57,6 +57,8 @@ def run(
 ) -> None:
     """Train one method on one problem: with no argument, FedCMOO on two handwritten digits.
 
+    PROBLEM is a ready-made problem; `fedcmoo list` names them.
+
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (go on with: fedcmoo resume FOLDER).
     """
@@ -81,7 +83,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped."""
+    """Go on with an interrupted run, bit for bit as if it had never stopped; FOLDER is the run's."""
     with errors_for_people():
         if not folder.is_dir():
             raise SettingsError(f"a run's folder must be given, but there is no folder {folder}")

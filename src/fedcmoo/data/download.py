@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY, RemoteFile
 from fedcmoo.data.folder import MissingDataError, data_folder, present
+from fedcmoo.settings import SettingsError, suggestion
 
 Report = Callable[[str, int, int | None], None]
 """Told of progress: a file's path in the data folder, the bytes that are there, and how many it has (None: unknown)."""
@@ -52,7 +53,8 @@ def download(name: str, folder: Path | None = None, progress: Report | None = No
     """
     home = data_folder(folder)
     if name not in DATA_SETS and name not in NEEDED_BY:
-        raise ValueError(f"name must be one of {', '.join([*DATA_SETS, *NEEDED_BY])}, but got {name!r}")
+        known = {**DATA_SETS, **NEEDED_BY}
+        raise SettingsError(f"{name!r} is neither a data set nor a problem{suggestion(name, known)}")
     arrived = []
     for data_set in [DATA_SETS[n] for n in NEEDED_BY.get(name, (name,))]:
         if not data_set.missing(home):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedcmoo.client import State
 from fedcmoo.engines.base import BlockSession
-from fedcmoo.parameters import Precision, check_precision
+from fedcmoo.parameters import Precision, check_device, check_precision
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sums, Task
 from fedcmoo.worker import Job, Worker
@@ -31,6 +31,7 @@ class Local:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, but got {self.threads}")
+        check_device(self.device)
         check_precision(self.precision, self.device)
 
     def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> LocalSession:

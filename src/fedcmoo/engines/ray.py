@@ -13,6 +13,7 @@ import torch
 from fedcmoo.client import State
 from fedcmoo.engines.base import BlockSession
 from fedcmoo.optional import require
+from fedcmoo.parameters import check_device
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sums, Task
 from fedcmoo.worker import Job, Worker
@@ -35,6 +36,8 @@ class Ray:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, but got {self.workers}")
+        if self.address is None:  # a cluster's machines may have what this one has not
+            check_device(self.device)
 
     def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> RaySession:
         return RaySession(problem, tasks, seed, self)

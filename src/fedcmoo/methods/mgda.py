@@ -37,6 +37,15 @@ class MGDA(Method):
     batch_size: int | None = None
     weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("client_lr", "local_steps", "optimizer"):
+            if getattr(self, name) != getattr(Method, name):
+                raise ValueError(
+                    f"MGDA has no {name}, since clients send gradients and take no steps, but got "
+                    f"{getattr(self, name)}; leave it out (the step's length is server_lr)"
+                )
+
     def tasks(self) -> Mapping[str, Task]:
         return {"gradients": AllGradients(self.batch_size)}
 

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -94,10 +95,17 @@ def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
         arguments: of `flower-supernode`.
         preload: modules that the apps import, beside Flower, torch and this library.
     """
+    # Beside this Python first: its Flower is the one that the stand-ins run.
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    command = shutil.which("flower-supernode", path=places)
+    if command is None:
+        raise FileNotFoundError(
+            f"flower-supernode must be beside {sys.executable} or in PATH, but is not: pip install 'fedcmoo[flower]'"
+        )
     with tempfile.TemporaryDirectory(prefix="fedcmoo-node-") as folder:
         warm = Warm(Path(folder), CLIENT_APP, preload)
-        env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])}
-        node = subprocess.Popen(["flower-supernode", *arguments], env=env)
+        env = {**os.environ, "PATH": os.pathsep.join([folder, places])}
+        node = subprocess.Popen([command, *arguments], env=env)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda number, frame: node.send_signal(number))
         return warm.serve(node)
