@@ -206,6 +206,7 @@ def test_list_and_help_name_everything(capfd: pytest.CaptureFixture[str]) -> Non
     about = printed("list", "sketch")
     assert "random projection" in about
     assert re.search(r"budget +0\.1", about)
+    assert "default: (fedcmoo-pref)" in " ".join(printed("bench", "gram", "--help").replace("│", " ").split())
     help_text = printed("run", "--help")
     for option in ("--method", "--rounds", "--seed", "--config", "--client-lr", "--json"):
         assert option in help_text

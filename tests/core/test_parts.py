@@ -220,6 +220,9 @@ def test_tensorboard_files_hold_the_curves(tmp_path: Path) -> None:
     events = accumulator.EventAccumulator(str(tmp_path))
     events.Reload()
     assert [e.step for e in events.Scalars("test/accuracy/first")] == [1, 2, 3]
+    with pytest.raises(ValueError, match="clients_per_round"):
+        fit(classification(), FedAvg(), clients_per_round=1000, callbacks=[TensorBoard(tmp_path / "none")])
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_model_that_returns_a_dict() -> None:

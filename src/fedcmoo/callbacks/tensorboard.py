@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedcmoo.callbacks.base import Callback
+from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.history import Record
 from fedcmoo.optional import require
 
@@ -18,7 +18,14 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._writer: Any = require("torch.utils.tensorboard", extra="tensorboard").SummaryWriter(str(folder))
+        self._tensorboard = require("torch.utils.tensorboard", extra="tensorboard")
+        self._folder = str(folder)
+        self._writer: Any = None
+
+    def on_start(self, run: Run) -> None:
+        self._writer = self._tensorboard.SummaryWriter(
+            self._folder
+        )  # which makes the folder: not before all is checked
 
     def after_round(self, record: Record) -> None:
         for split, scores in (("test", record.test), ("validation", record.validation)):
@@ -36,4 +43,5 @@ class TensorBoard(Callback):
         self._writer.add_scalar("seconds", sum(record.seconds.values()), record.round)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
