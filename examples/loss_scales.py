@@ -37,7 +37,7 @@ def main(rounds: int, figure: str, seed: int) -> None:
     problem = scaled(TwoDigits().build(seed))
     accuracies, weights = {}, {}
     for rule in RULES:
-        method = FedCMOO(client_lr=0.2, server_lr=1.0, batch_size=32, weights=WEIGHTS[rule]())
+        method = FedCMOO(client_lr=0.1, batch_size=32, weights=WEIGHTS[rule]())
         result = fit(problem, method, rounds, clients_per_round=10, seed=seed, evaluate_every=rounds)
         accuracies[rule] = [result.scores[digit]["accuracy"] for digit in ("left", "right")]
         weights[rule] = sum(record.weights["left"] for record in result.history) / rounds
@@ -60,4 +60,6 @@ def plot(accuracies: dict[str, list[float]], weights: dict[str, float], rounds: 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 80, sys.argv[2] if len(sys.argv) > 2 else "loss-scales.png", seed=0)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 100, sys.argv[2] if len(sys.argv) > 2 else "loss-scales.png", seed=0
+    )

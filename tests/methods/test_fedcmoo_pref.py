@@ -183,3 +183,22 @@ def test_a_preference_of_the_wrong_length_is_refused_before_work_starts() -> Non
         fit(quadratics(M=2), FedCMOOPref(preference=(1, 2, 3)), rounds=1)
     with pytest.raises(ValueError, match="losses must be 'all' or 'batch'"):
         FedCMOOPref(losses="some")  # type: ignore[arg-type]
+
+
+def test_weights_with_inertia_move_by_a_share_of_a_corner_at_most() -> None:
+    def weights(inertia: float) -> Matrix:
+        method = FedCMOOPref(gram=Exact(), preference=(1, 3), local_steps=1, inertia=inertia, batch_size=None)
+        result = fit(quadratics(M=2, d=5, clients=3, samples=2), method, 8, clients_per_round=3)
+        return np.array([[0.5, 0.5]] + [list(record.weights.values()) for record in result.history])
+
+    jumping, moving = weights(0.0), weights(0.75)
+    np.testing.assert_allclose(moving.sum(axis=1), 1)
+    # The first program is the same: a corner, of which a quarter is taken.
+    np.testing.assert_allclose(moving[1], 0.75 * moving[0] + 0.25 * jumping[1])
+    assert np.abs(np.diff(moving, axis=0)).max() <= 0.25
+
+
+@pytest.mark.parametrize("inertia", [-0.1, 1.0, float("nan")])
+def test_wrong_inertia_is_refused(inertia: float) -> None:
+    with pytest.raises(ValueError, match="inertia must be at least 0 and below 1"):
+        FedCMOOPref(inertia=inertia)

@@ -35,6 +35,9 @@ class FedCMOOPref(Method):
             r is divided by its mean. None for equal losses.
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeightsPref with its settings.
+        inertia: from 0 up to 1: the share of the previous weights in the new ones. A linear program's solutions are
+            corners, so weights jump between objectives, and an objective that has long had a small weight may be too
+            sharp for the steps of a large one: its loss leaps. 0 is the paper; 0.8 averages over some rounds.
         losses: "all" averages a client's losses over all of its data, as in the authors' runs; "batch" over its first
             batch of the round only, which costs clients next to nothing, and is noisier.
 
@@ -47,12 +50,15 @@ class FedCMOOPref(Method):
     preference: Sequence[float] | None = None
     gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
     weights: FindWeightsPref = field(default=FindWeightsPref(), metadata={"registry": PREFERENCE_RULES})
+    inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.preference is not None:
             check_preference(self.preference)
+        if not 0 <= self.inertia < 1:
+            raise ValueError(f"inertia must be at least 0 and below 1, but got {self.inertia}")
         if self.losses not in ("all", "batch"):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
 
@@ -73,7 +79,8 @@ class FedCMOOPref(Method):
         # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
         G, losses = yield from estimate_with_losses(self.gram, server)  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
         server.G = G if np.isfinite(G).all() else None
-        server.w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
+        w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
+        server.w = self.inertia * server.w + (1 - self.inertia) * w
         server.notes |= {"kl": kl, "fallback": float(fallback)}
         sums = yield Ask("train", weights_message(server.w))  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 15: x <- x - η_s mean_i (x - x_i)
