@@ -60,6 +60,5 @@ def plot(accuracies: dict[str, list[float]], weights: dict[str, float], rounds: 
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 100, sys.argv[2] if len(sys.argv) > 2 else "loss-scales.png", seed=0
-    )
+    rounds, figure = (*sys.argv[1:3], *("100", "loss-scales.png")[len(sys.argv) - 1 :])
+    main(int(rounds), figure, seed=0)
