@@ -13,6 +13,7 @@ from fedcmoo.cli.common import DataFolder, Set, err, errors_for_people, out, set
 
 if TYPE_CHECKING:
     from fedcmoo.reproduce.command import PlannedRun
+    from fedcmoo.reproduce.study import Study
 
 
 def reproduce(
@@ -52,22 +53,8 @@ def reproduce(
         from fedcmoo.reproduce.command import choose, planned  # with matplotlib and all, a second or two
         from fedcmoo.reproduce.command import reproduce as run_targets
         from fedcmoo.reproduce.runs import Runs
-        from fedcmoo.reproduce.study import Study
 
-        every_rounds, rounds_of = _by_problem("--rounds", rounds)
-        every_seeds, seeds_of = _by_problem("--seeds", seeds)
-        for numbers in (every_rounds or (), *rounds_of.values()):
-            if len(numbers) > 1:
-                raise ValueError(f"--rounds must be one number, but got {', '.join(map(str, numbers))}")
-        study = Study(
-            full=full,
-            rounds=every_rounds[0] if every_rounds else None,
-            seeds=every_seeds,
-            rounds_of={problem: numbers[0] for problem, numbers in rounds_of.items()},
-            seeds_of=seeds_of,
-            data=None if data is None else str(data),
-            sets=settings(sets or []),
-        )
+        study = _study(full, rounds, seeds, data, sets)
         chosen = choose(targets)
         cache = Runs(runs or folder / "runs", _progress)
         if dry_run:
@@ -84,6 +71,28 @@ def reproduce(
         _say(why)
     if failures:
         raise typer.Exit(1)
+
+
+def _study(
+    full: bool, rounds: list[str] | None, seeds: list[str] | None, data: Path | None, sets: list[str] | None
+) -> Study:
+    """The scale that the options stand for."""
+    from fedcmoo.reproduce.study import Study
+
+    every_rounds, rounds_of = _by_problem("--rounds", rounds)
+    every_seeds, seeds_of = _by_problem("--seeds", seeds)
+    for numbers in (every_rounds or (), *rounds_of.values()):
+        if len(numbers) > 1:
+            raise ValueError(f"--rounds must be one number, but got {', '.join(map(str, numbers))}")
+    return Study(
+        full=full,
+        rounds=every_rounds[0] if every_rounds else None,
+        seeds=every_seeds,
+        rounds_of={problem: numbers[0] for problem, numbers in rounds_of.items()},
+        seeds_of=seeds_of,
+        data=None if data is None else str(data),
+        sets=settings(sets or []),
+    )
 
 
 def _by_problem(option: str, texts: list[str] | None) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:

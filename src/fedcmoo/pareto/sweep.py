@@ -74,17 +74,8 @@ def sweep(
     _check_preferences(asked, problem.M)
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     cohort_size(clients_per_round, problem)
-    runs = _Runs(
-        problem,
-        Path(folder),
-        rounds,
-        clients_per_round,
-        seed,
-        engine,
-        evaluate_every,
-        callbacks,
-        checkpoint_every,
-    )
+    place = Path(folder)
+    runs = _Runs(problem, place, rounds, clients_per_round, seed, engine, evaluate_every, callbacks, checkpoint_every)
     runs.claim_folder(method)
     points = [runs.point(f"points/{_place(r)}", replace(method, preference=r), ratio_text(r), r) for r in asked]
     names = tuple(objective.name for objective in problem.objectives)
@@ -94,7 +85,7 @@ def sweep(
     ]
     average = runs.point("baselines/fedavg", _baseline(method, None, problem.M), "FedAvg") if fedavg else None
     front = Front(problem.name, names, tuple(points), _reference(problem), tuple(alone), average)
-    front.save(Path(folder))
+    front.save(place)
     return front
 
 
