@@ -44,7 +44,7 @@ def test_phases_in_different_processes_give_the_same_bits(tmp_path: Path) -> Non
     spool = Spool(tmp_path, "node")
     worker = Worker(problem(), METHOD.tasks(), seed=0)
     state = state_of(worker.model)
-    phases = [("jacobian", Message()), ("train", Message(w=torch.tensor([0.3, 0.7])))]
+    phases = [("jacobian", Message()), ("train", Message(w=torch.tensor([0.3, 0.7], dtype=torch.float64)))]
     expected = [worker.answer(state, 0, phase, message, 1) for phase, message in phases]
     replies = [new_process(spool).answer(state, 0, phase, message, 1) for phase, message in phases]
     for mine, yours in zip(expected, replies, strict=True):
@@ -59,7 +59,7 @@ def test_gradients_wait_in_the_spool_until_they_have_served(tmp_path: Path) -> N
     kept = spool.read("first-1", "run/0")
     assert kept is not None
     assert torch.equal(kept["J"], first["h"])
-    new_process(spool).answer(state, 0, "train", Message(w=torch.tensor([0.5, 0.5])), 1)
+    new_process(spool).answer(state, 0, "train", Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64)), 1)
     assert spool.read("first-1", "run/0") is None
 
 
