@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.core.problems import Noise
 
 
 @dataclass
-class Accident:
+class Accident(ABC):
     """The augmentation `Noise`, with an accident at the n-th batch of this process.
 
     Args:
@@ -36,8 +37,9 @@ class Accident:
             self.happen()
         return Noise()(inputs, generator)
 
+    @abstractmethod
     def happen(self) -> None:
-        raise NotImplementedError
+        """What goes wrong."""
 
 
 class Killed(Accident):

@@ -23,9 +23,8 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_start(self, run: Run) -> None:
-        self._writer = self._tensorboard.SummaryWriter(
-            self._folder
-        )  # which makes the folder: not before all is checked
+        # Here, since it makes the folder, and that not before all is checked.
+        self._writer = self._tensorboard.SummaryWriter(self._folder)
 
     def after_round(self, record: Record) -> None:
         for split, scores in (("test", record.test), ("validation", record.validation)):

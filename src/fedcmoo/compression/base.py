@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,6 +19,17 @@ Shape = tuple[int, int]
 
 NUMBER = 4
 """Bytes of one number of a budget: budgets are counted in numbers of the model's usual size."""
+
+
+BLOCK = 2**20
+"""Entries that are worked on at a time, where a copy of a whole Jacobian would be too large."""
+
+
+def row_blocks(M: int, d: int) -> Iterator[slice]:
+    """The rows of [M, d], as many at a time as have `BLOCK` entries."""
+    step = max(1, BLOCK // d)
+    for start in range(0, M, step):
+        yield slice(start, start + step)
 
 
 class Compressor(ABC):

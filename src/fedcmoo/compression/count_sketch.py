@@ -10,10 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import shared_words
-
-BLOCK = 2**20
-"""Entries that are worked on at a time."""
+from fedcmoo.compression.base import row_blocks, shared_words
 
 
 @dataclass(frozen=True)
@@ -62,14 +59,11 @@ class CountSketch:
         signs, rotations = _draw(self.seed, d, k)
         signs = signs.to(h)
         sketch = h.new_empty(M, k)
-        step = min(M, max(1, BLOCK // d))
-        signed = h.new_empty(step, blocks * k)
-        for start in range(0, M, step):
-            some = h[start : start + step]
-            own = signed[: len(some)]
-            torch.mul(some, signs, out=own[:, :d])
-            own[:, d:] = 0
-            sketch[start : start + step] = _fold(own.view(-1, blocks, k), rotations)
+        for rows in row_blocks(M, d):
+            signed = h.new_empty(len(h[rows]), blocks * k)
+            torch.mul(h[rows], signs, out=signed[:, :d])
+            signed[:, d:] = 0
+            sketch[rows] = _fold(signed.view(-1, blocks, k), rotations)
         return sketch
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import NUMBER, Compressor, Shape
+from fedcmoo.compression.base import NUMBER, Compressor, Shape, row_blocks
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 GROUP = 256
@@ -17,8 +16,6 @@ GROUP = 256
 WIDTHS = (16, 8, 4, 2)
 LEAST_SCALE = 1e-30
 """So that a group of zeros needs no case of its own."""
-BLOCK = 2**20
-"""Entries that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | No
     that is given; it may be h itself.
     """
     M, d = h.shape
-    parts = [_quantize(h[rows], bits, random, None if rounded is None else rounded[rows]) for rows in _row_blocks(M, d)]
+    parts = [_quantize(h[rows], bits, random, None if rounded is None else rounded[rows]) for rows in row_blocks(M, d)]
     return parts[0] if len(parts) == 1 else Message(**{n: torch.cat([part[n] for part in parts]) for n in parts[0]})
 
 
@@ -107,7 +104,7 @@ def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor
     if scale.amin() < 0:
         raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {scale.amin().item()}")
     h = torch.zeros(M, _groups(d) * GROUP)
-    for rows in _row_blocks(M, d):
+    for rows in row_blocks(M, d):
         levels = _unpack(payload["levels"][rows], d, bits)
         if levels.amin() < -s:
             raise BadMessageError(f"{sender}: 'levels' must be from -{s} to {s}, but has {int(levels.amin())}")
@@ -122,12 +119,6 @@ def _largest_level(bits: int) -> int:
 
 def _groups(d: int) -> int:
     return -(-d // GROUP)
-
-
-def _row_blocks(M: int, d: int) -> Iterator[slice]:
-    step = max(1, BLOCK // d)
-    for start in range(0, M, step):
-        yield slice(start, start + step)
 
 
 def _levels_field(shape: Shape, bits: int) -> Field:

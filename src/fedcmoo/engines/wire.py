@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ALIGNMENT = 64
-NOT_PICKLABLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, RecursionError)
+NOT_PICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError)
 """What pickle raises about objects that it cannot take."""
 
 Bytes = NDArray[np.uint8]

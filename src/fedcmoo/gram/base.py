@@ -6,7 +6,6 @@ import math
 from collections.abc import Generator, Iterator, Mapping
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
@@ -57,12 +56,8 @@ def columns(d: int) -> Iterator[slice]:
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """a b^T in float64 [M, M], of gradients as rows [M, d] (the paper's A^T B): products of blocks of columns in the
     rows' own precision, added up in float64."""
-    if a.shape[1] <= COLUMNS:
-        return (a @ b.T).double()
-    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
-    for block in columns(a.shape[1]):
-        total += a[:, block] @ b[:, block].T
-    return total
+    first, *others = ((a[:, block] @ b[:, block].T).double() for block in columns(a.shape[1]))
+    return sum(others, first)
 
 
 def gram_matrix(h: Tensor) -> Matrix:
