@@ -192,7 +192,7 @@ def test_malformed_payloads_are_refused_by_sender_and_field(compressor: Compress
     [
         (TopK(), "index", -1),
         (TopK(), "index", 10**9),
-        (Quantizer(), "scale", -1.0),
+        (Quantizer(), "step", -1.0),
         (Quantizer(), "levels", -128),
         (RandomMask(), "seed", -5),
     ],

@@ -54,29 +54,22 @@ class CountSketch:
 
     def __call__(self, h: Tensor) -> Tensor:
         """The sketch of every row of h [M, d]: [M, k]. A few rows are copied at a time, never all of a large h."""
-        d, k = self.d, self.k
-        M, blocks = len(h), -(-d // k)
-        signs, rotations = _draw(self.seed, d, k)
+        signs, rotations = _draw(self.seed, self.d, self.k)
         signs = signs.to(h)
-        sketch = h.new_empty(M, k)
-        for rows in row_blocks(M, d):
-            signed = h.new_empty(len(h[rows]), blocks * k)
-            torch.mul(h[rows], signs, out=signed[:, :d])
-            signed[:, d:] = 0
-            sketch[rows] = _fold(signed.view(-1, blocks, k), rotations)
+        sketch = h.new_empty(len(h), self.k)
+        for rows in row_blocks(*h.shape):
+            sketch[rows] = self._fold(h[rows] * signs, rotations)
         return sketch
 
-
-def _fold(x: Tensor, rotations: Iterable[int]) -> Tensor:
-    """Add up the blocks of x [M, blocks, k], halving their number with each rotation: [M, k]. x is used up."""
-    k = x.shape[2]
-    for rotation in rotations:
-        kept = -(-x.shape[1] // 2)
-        x, later = x[:, :kept], x[:, kept:]
-        earlier = x[:, : later.shape[1]]
-        earlier[..., rotation:] += later[..., : k - rotation]
-        earlier[..., :rotation] += later[..., k - rotation :]
-    return x[:, 0]
+    def _fold(self, signed: Tensor, rotations: Iterable[int]) -> Tensor:
+        """Add up the blocks of each row [M, d], halving their number with each rotation: [M, k]."""
+        k, blocks = self.k, -(-self.d // self.k)
+        x = torch.nn.functional.pad(signed, (0, blocks * k - self.d)).view(-1, blocks, k)
+        for rotation in rotations:
+            kept = -(-x.shape[1] // 2)
+            x, later = x[:, :kept], x[:, kept:]
+            x[:, : later.shape[1]] += later.roll(rotation, dims=2)
+        return x[:, 0]
 
 
 @lru_cache(maxsize=1)  # all clients of a cohort have the same

@@ -12,9 +12,9 @@ from fedcmoo.compression.base import NUMBER, Compressor, Shape, row_blocks
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 GROUP = 256
-"""Entries that share a scale: fewer follow the entries' size more closely, more cost less."""
+"""Entries that share a grid: fewer follow the entries' size more closely, more cost less."""
 WIDTHS = (16, 8, 4, 2)
-LEAST_SCALE = 1e-30
+LEAST_STEP = 1e-30
 """So that a group of zeros needs no case of its own."""
 
 
@@ -23,10 +23,10 @@ class Quantizer(Compressor):
     """Rounds each entry at random to one of its two neighbours on a grid, so that it is right on average (to 2^-10 of
     the grid's step with 16 bits, 2^-17 with fewer).
 
-    The entries of a row are taken in groups of 256. With b bits the grid has the levels -s, …, s, s = 2^(b-1) - 1,
-    times scale / s, where scale is the group's largest magnitude. QSGD scales by the norm of the whole vector and
-    codes the many zeros that follow; the smaller scale needs no such code and has less variance at a fixed width.
-    b is the largest of 16, 8, 4 and 2 that the budget allows.
+    The entries of a row are taken in groups of 256. With b bits the grid of a group has the levels -s, …, s,
+    s = 2^(b-1) - 1, times a step that puts the group's largest magnitude at its end (within 2^-20). QSGD takes the
+    norm of the whole vector there and codes the many zeros that follow; the smaller grid needs no such code and has
+    less variance at a fixed width. b is the largest of 16, 8, 4 and 2 that the budget allows.
 
     References:
         Alistarh, Grubic, Li, Tomioka and Vojnovic. QSGD: communication-efficient SGD via gradient quantization and
@@ -57,15 +57,16 @@ def quantized_bytes(shape: Shape, bits: int) -> int:
 
 
 def quantized_length(row_bytes: int, bits: int) -> int:
-    """How many entries of `bits` bits a row of so many bytes holds, with their scales; floats, of 32, need none."""
+    """How many entries of `bits` bits a row of so many bytes holds, in whole groups if there is one; floats (32 bits)
+    have no groups."""
     if bits == 32:
         return row_bytes // NUMBER
-    groups, rest = divmod(row_bytes, GROUP * bits // 8 + NUMBER)
-    return groups * GROUP + max(0, (rest - NUMBER) * 8 // bits)
+    groups = row_bytes // (GROUP * bits // 8 + NUMBER)
+    return groups * GROUP or max(0, (row_bytes - NUMBER) * 8 // bits)
 
 
 def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None = None) -> Message:
-    """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `scale` [M, groups].
+    """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `step` [M, groups].
 
     A few rows are in memory at a time, beside the result. What `dequantize` will make of it is written to `rounded`, if
     that is given; it may be h itself.
@@ -76,45 +77,48 @@ def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | No
 
 
 def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None) -> Message:
+    # As few operations as can be: for a small model, their number is what this costs.
     rows, d = h.shape
-    s = _largest_level(bits)
-    groups = torch.nn.functional.pad(h.float(), (0, -d % GROUP)).view(rows, -1, GROUP)
-    scale = groups.abs().amax(dim=2).clamp_min_(LEAST_SCALE)
-    steps = _noise(groups.shape, random).to(h.device).addcmul_(groups, (s / scale)[..., None])  # entry / scale · s + …
-    # The clamp guards against entries that rounding made a little larger than their scale.
-    levels = steps.floor_().clamp_(-s, s).view(rows, -1)
-    message = Message(levels=_pack(levels, d, bits), scale=scale)
+    padding = -d % GROUP
+    groups = (torch.nn.functional.pad(h, (0, padding)) if padding else h).float().view(rows, -1, GROUP)
+    step = groups.abs().amax(dim=2, keepdim=True).div_(_reach(bits)).clamp_min_(LEAST_STEP)
+    levels = torch.mul(groups, step.reciprocal()).add_(_noise(groups.shape, random).to(h.device), alpha=2**-16).round_()
+    message = Message(levels=_pack(levels.view(rows, -1), d, bits), step=step.view(rows, -1))
     if rounded is not None:
-        steps.mul_((scale / s)[..., None])
-        rounded.copy_(levels[:, :d])
+        rounded.copy_(levels.mul_(step).view(rows, -1)[:, :d])
     return message
 
 
 def _noise(shape: torch.Size, random: torch.Generator) -> Tensor:
-    """Uniform between 0 and 1, without both: odd multiples of 2^-17, four of them from each word that is drawn."""
+    """Uniform on the whole numbers from -2^15 to 2^15 - 1, int16: four of them from each word that is drawn."""
     words = torch.empty(shape.numel() // 4, dtype=torch.int64).random_(-(2**63), None, generator=random)
-    return torch.rsub(words.view(torch.int16).float(), 0.5 + 2**-17, alpha=-(2**-16)).view(shape)
+    return words.view(torch.int16).view(shape)
 
 
 def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
     """Check what `quantize` made, and return float32 [M, d]."""
     M, d = shape
-    check(payload, {"levels": _levels_field(shape, bits), "scale": Field((M, _groups(d)))}, sender)
-    scale, s = payload["scale"], _largest_level(bits)
-    if scale.amin() < 0:
-        raise BadMessageError(f"{sender}: 'scale' must not be negative, but has {scale.amin().item()}")
+    check(payload, {"levels": _levels_field(shape, bits), "step": Field((M, _groups(d)))}, sender)
+    step, s = payload["step"], _largest_level(bits)
+    if step.amin() < 0:
+        raise BadMessageError(f"{sender}: 'step' must not be negative, but has {step.amin().item()}")
     h = torch.zeros(M, _groups(d) * GROUP)
     for rows in row_blocks(M, d):
         levels = _unpack(payload["levels"][rows], d, bits)
         if levels.amin() < -s:
             raise BadMessageError(f"{sender}: 'levels' must be from -{s} to {s}, but has {int(levels.amin())}")
         h[rows, :d] = levels
-        h[rows].view(-1, _groups(d), GROUP).mul_(scale[rows, :, None] / s)
+        h[rows].view(-1, _groups(d), GROUP).mul_(step[rows, :, None])
     return h[:, :d]
 
 
 def _largest_level(bits: int) -> int:
     return int(2 ** (bits - 1) - 1)
+
+
+def _reach(bits: int) -> float:
+    """Where on the grid a group's largest entry lies: so close to its end, but within, that no level is beyond."""
+    return _largest_level(bits) * (1 - 2**-20)
 
 
 def _groups(d: int) -> int:
