@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcmoo import FedAvg, FedCMOO, Metric, Objective, Problem, fit
+from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Metric, Objective, Problem, fit
 from fedcmoo.callbacks import EarlyStop
 from fedcmoo.client import DivergedError, State
 from fedcmoo.engines import Local
 from fedcmoo.gram import Estimate, Exact
 from fedcmoo.history import read_history
 from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.methods import MGDA
 from fedcmoo.rounds import Server
 from fedcmoo.weights import MinNorm
 from fedcmoo.worker import Worker
@@ -131,9 +132,23 @@ def test_outputs_and_targets_must_match_the_objectives() -> None:
         fit(problem, FedAvg(), 1)
 
 
-def test_a_class_is_no_weighting_rule() -> None:
+@pytest.mark.parametrize("method", [FedCMOO, FSMGDA, MGDA])
+def test_a_class_is_no_weighting_rule(method: type[FedCMOO]) -> None:
     with pytest.raises(TypeError, match="weights must be a rule"):
-        FedCMOO(weights=MinNorm)  # type: ignore[arg-type]
+        method(weights=MinNorm)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", [FedCMOO, FedCMOOPref])
+@pytest.mark.parametrize("gram", ["exact", Exact])
+def test_a_name_or_a_class_is_no_estimator(method: type[FedCMOO], gram: object) -> None:
+    with pytest.raises(TypeError, match=r"gram must be an estimator such as Sketch\(\)"):
+        method(gram=gram)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["local", Local])
+def test_a_name_or_a_class_is_no_engine(engine: object) -> None:
+    with pytest.raises(TypeError, match=r"engine must be one such as Local\(\)"):
+        fit(classification(), FedAvg(), 1, engine=engine)  # type: ignore[arg-type]
 
 
 def test_weights_stay_where_the_gram_matrix_is_not_finite() -> None:

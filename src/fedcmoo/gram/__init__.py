@@ -1,6 +1,6 @@
 """Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients, and what it costs."""
 
-from fedcmoo.gram.base import Estimate, Gram, gram_matrix
+from fedcmoo.gram.base import Estimate, Gram, check_gram, gram_matrix
 from fedcmoo.gram.exact import Exact
 from fedcmoo.gram.one_way import OneWay
 from fedcmoo.gram.sketch import Sketch
@@ -30,5 +30,6 @@ __all__ = [
     "TwoWay",
     "TwoWayAsRun",
     "Unbiased",
+    "check_gram",
     "gram_matrix",
 ]

@@ -42,6 +42,14 @@ class Gram(Protocol):
         """One estimate of G over the shared parameters."""
 
 
+def check_gram(gram: Gram) -> None:
+    """Raise unless it is an estimator, so that it shows before work starts."""
+    if isinstance(gram, type) or not hasattr(gram, "estimate"):
+        raise TypeError(
+            f"gram must be an estimator such as Sketch(), but got {gram!r}; names are for RunConfig"
+        )
+
+
 def shared_jacobian(client: Client, batch_size: int | None) -> Tensor:
     """h_i over the shared parameters: [M, d]. A view into the worker's memory: read it, and do not keep it."""
     return client.jacobian(batch_size)[:, : client.model.d_shared]

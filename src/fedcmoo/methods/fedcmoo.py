@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedcmoo.gram import GRAMS, Gram, Sketch
+from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
 from fedcmoo.methods.base import Method, at_least_one, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Task
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule, reweigh
@@ -37,6 +37,7 @@ class FedCMOO(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(gram_every=self.gram_every)
+        check_gram(self.gram)
         check_rule(self.weights)
 
     def tasks(self) -> Mapping[str, Task]:

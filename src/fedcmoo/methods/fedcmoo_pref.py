@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram import GRAMS, Gram, Sketch
+from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums, Task
@@ -55,6 +55,7 @@ class FedCMOOPref(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_gram(self.gram)
         if self.preference is not None:
             check_preference(self.preference)
         if not 0 <= self.inertia < 1:

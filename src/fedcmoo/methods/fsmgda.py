@@ -15,7 +15,7 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, buffer_fields, non_empty
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Rule, reweigh
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule, reweigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,10 @@ class FSMGDA(Method):
     title: ClassVar[str] = "local training for each objective alone, M uploads, min-norm weights at the server"
 
     weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rule(self.weights)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}

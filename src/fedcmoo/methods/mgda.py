@@ -14,7 +14,7 @@ from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.base import Method, buffer_fields, non_empty
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Rule, reweigh
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule, reweigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class MGDA(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_rule(self.weights)
         for name in ("client_lr", "local_steps", "optimizer"):
             if getattr(self, name) != getattr(Method, name):
                 raise ValueError(
