@@ -39,9 +39,7 @@ def choose_engine(
         )
     if engine is not None:
         if isinstance(engine, type) or not hasattr(engine, "start"):
-            raise TypeError(
-                f"engine must be one such as Local(), but got {engine!r}; names are for RunConfig"
-            )
+            raise TypeError(f"engine must be one such as Local(), but got {engine!r}; names are for RunConfig")
         return engine
     workers = min(usable_cores(), clients_per_round, workers_in_memory(problem))
     if workers <= 1 or seconds_of_work(problem, method, rounds, clients_per_round) < WORTH_WORKERS:

@@ -45,9 +45,7 @@ class Gram(Protocol):
 def check_gram(gram: Gram) -> None:
     """Raise unless it is an estimator, so that it shows before work starts."""
     if isinstance(gram, type) or not hasattr(gram, "estimate"):
-        raise TypeError(
-            f"gram must be an estimator such as Sketch(), but got {gram!r}; names are for RunConfig"
-        )
+        raise TypeError(f"gram must be an estimator such as Sketch(), but got {gram!r}; names are for RunConfig")
 
 
 def shared_jacobian(client: Client, batch_size: int | None) -> Tensor:
