@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -45,10 +46,12 @@ class RunFolder:
 
     Args:
         path: made if it is not there.
+        made_by: settings that a checkpoint holds on to, since going on with others would be another run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, made_by: Mapping[str, str]) -> None:
         self.path = path
+        self._made_by = dict(made_by)
         try:
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
@@ -65,6 +68,14 @@ class RunFolder:
     @property
     def history(self) -> Path:
         return self.path / "history.jsonl"
+
+    def refuse_another_run(self) -> None:
+        """Raise if the folder has rounds of a run that would be lost."""
+        done = len(read_history(self.history))
+        if done:
+            raise ValueError(
+                f"{self.path} already holds a run of {done} rounds: go on with it by resume=True, or choose another"
+            )
 
     def begin(self, records: list[Record]) -> None:
         """Make the folder this process's, and start the history file with these records (none, or those up to the
@@ -89,7 +100,7 @@ class RunFolder:
         arrays["w"] = torch.from_numpy(server.w)
         arrays |= {f"memory.{name}": value for name, value in server.memory.items()}
         cpu = {name: array.detach().cpu().contiguous() for name, array in arrays.items()}
-        about = {"round": str(server.round), "seed": str(server.seed), "format": "fedcmoo checkpoint 1"}
+        about = {"round": str(server.round), **self._made_by, "format": "fedcmoo checkpoint 1"}
         write_atomically(self.checkpoint, safetensors.torch.save(cpu, about))
 
     def load(self, server: Server) -> list[Record]:
@@ -100,8 +111,9 @@ class RunFolder:
         if not self.checkpoint.exists():
             return []
         about, arrays = _read(self.checkpoint)
-        if int(about["seed"]) != server.seed:
-            raise ValueError(f"the checkpoint was made with seed {about['seed']}, but this run has {server.seed}")
+        for name, value in self._made_by.items():
+            if about.get(name) != value:
+                raise ValueError(f"the checkpoint was made with {name} {about.get(name)}, but this run has {value}")
         for name, now in {"x": server.x, "buffers": server.buffers, "counters": server.counters}.items():
             if arrays[name].shape != now.shape:
                 raise ValueError(
@@ -139,7 +151,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
-    missing = [n for n in ("round", "seed") if n not in about] + [n for n in SERVER_STATE if n not in arrays]
+    missing = [n for n in ("round",) if n not in about] + [n for n in SERVER_STATE if n not in arrays]
     if missing:
         raise ValueError(f"{path} must be a checkpoint of fedcmoo, but has no {missing[0]!r}")
     return about, arrays

@@ -18,9 +18,12 @@ from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.methods.base import at_least_one
+from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
+
+PRESETS = resources.files("fedcmoo.experiments") / "presets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,13 @@ class RunConfig:
         ours, theirs = (replace(c, engine=None, data=None, checkpoint_every=1) for c in (self, other))
         return ours == theirs
 
+    def build(self) -> Problem:
+        """The problem with its data, dealt out by the seed."""
+        return self.problem.build(self.seed, None if self.data is None else Path(self.data))
+
     def run(self, folder: Path | None = None, callbacks: Sequence[Callback] = (), resume: bool = False) -> Result:
         """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
-        problem = self.problem.build(self.seed, None if self.data is None else Path(self.data))
+        problem = self.build()
         cohort_size(self.clients_per_round, problem)  # before there is a folder
         if folder is not None and not resume:
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,17 +114,25 @@ def read_toml(path: Path) -> Table:
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 
 
+def variants() -> dict[str, str]:
+    """Presets of problems with other settings than their own: their names, and what they are."""
+    tables = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text()) for file in PRESETS.iterdir()}
+    return {name: table["title"] for name, table in sorted(tables.items()) if "like" in table}
+
+
 def preset(problem: str, method: str, small: bool = False, sweep: bool = False) -> Table:
     """The settings under which a problem is meant to be run with a method.
 
     They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [sweep] for what is different in the runs of a
     sweep of preferences, [problem], a table for each method, and the same again under [small] for a scale that two CPU
-    cores finish in minutes.
+    cores finish in minutes. A variant of a problem has a file of its own that names it (`like`) and what is different.
     """
-    file = resources.files("fedcmoo.experiments") / "presets" / f"{problem}.toml"
+    file = PRESETS / f"{problem}.toml"
     table = tomllib.loads(file.read_text()) if file.is_file() else {}
     layers = [table, table.get("small", {})] if small else [table]
     result: Table = {"problem": {"name": problem}, "method": {"name": method}}
+    if "like" in table:
+        result = preset(table["like"], method, small, sweep)
     for layer in layers:
         result = merge(merge(result, layer.get("run", {})), layer.get("sweep", {}) if sweep else {})
         result = merge(result, {"problem": layer.get("problem", {}), "method": layer.get(method, {})})

@@ -40,6 +40,11 @@ class Record:
     test: Scores | None = None
     validation: Scores | None = None
 
+    @property
+    def scores(self) -> Scores | None:
+        """On test data, or on validation data where there are no test data; None without an evaluation."""
+        return self.test or self.validation
+
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps(asdict(self), allow_nan=False)

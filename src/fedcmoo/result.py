@@ -44,10 +44,7 @@ class Result:
     def scores(self) -> Scores:
         """Losses and metrics by objective of the last evaluation (test data, else validation data); empty without
         any."""
-        for record in reversed(self.history):
-            if record.test or record.validation:
-                return record.test or record.validation or {}
-        return {}
+        return next((record.scores for record in reversed(self.history) if record.scores), {})
 
     @property
     def weights(self) -> dict[str, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +15,7 @@ import numpy as np
 
 from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.checkpoint import RunFolder
+from fedcmoo.client import DivergedError
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.history import Record
 from fedcmoo.methods.base import Method, at_least_one
@@ -68,11 +71,14 @@ def fit(
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
-        run_folder = None if folder is None else RunFolder(Path(folder))
+        run_folder = None if folder is None else RunFolder(Path(folder), _identity(method, n, seed))
         history: list[Record] = []
         if run_folder is not None:
             stack.callback(run_folder.close)
-            history = run_folder.load(server) if resume else []
+            if resume:
+                history = run_folder.load(server)
+            else:
+                run_folder.refuse_another_run()
             run_folder.begin(history)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
@@ -94,6 +100,12 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     if not 1 <= n <= problem.N:
         raise SettingsError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")
     return n
+
+
+def _identity(method: Method, clients_per_round: int, seed: int) -> dict[str, str]:
+    """What makes two runs of a problem the same, as far as they go."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(method))  # functions and objects lie elsewhere in another process
+    return {"seed": str(seed), "method": text, "clients_per_round": str(clients_per_round)}
 
 
 def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
@@ -148,10 +160,10 @@ class _Loop:
     def _round(self, clients_per_round: int) -> Record:
         server = self.server
         server.start_round(clients_per_round)
-        record = Record(server.round + 1, list(server.cohort), {})
         steps = self.method.round(server)
         has_model: set[int] = set()
         ask = next(steps)
+        record = Record(server.round + 1, list(server.cohort), {})
         start = time.perf_counter()
         while True:
             sums = self._ask(ask, record, has_model)
@@ -196,6 +208,14 @@ class _Loop:
         if self.problem.validation is not None:
             record.validation = self.session.evaluate(self.server, "validation")
         record.seconds["evaluate"] = time.perf_counter() - start
+        for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
+            for objective, values in scores.items():
+                for metric, value in values.items():
+                    if not math.isfinite(value):
+                        raise DivergedError(
+                            f"objective {objective!r} became NaN or infinite in round {record.round}: "
+                            f"its {split} {metric} is {value}"
+                        )
 
 
 def _snapshot(server: Server) -> Server:

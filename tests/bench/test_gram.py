@@ -72,6 +72,13 @@ def test_settings_are_checked() -> None:
         bench_gram(classification(), FedCMOO(), every=0)
     with pytest.raises(ValueError, match="none contains 'sketsch'"):
         bench_gram(classification(), FedCMOO(), only=["sketsch"])
+    with pytest.raises(ValueError, match=r"budgets must be enough for one of the estimators chosen, but got \[1e-05\]"):
+        bench_gram(classification(), FedCMOO(), budgets=[1e-5], only=["randomized"])
+
+
+def test_g_is_estimated_in_every_round_whatever_the_method_does() -> None:
+    bench = bench_gram(classification(), FedCMOO(batch_size=8, gram_every=2), 3, only=["sum"], clients_per_round=2)
+    assert [len(row.nrmse) for row in bench.rows] == [3]
 
 
 def test_peak_memory_sees_what_was_there_for_a_moment() -> None:

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedcmoo import __version__ as fedcmoo_version
 from fedcmoo.cli import app
+from fedcmoo.cli.common import resolve
+from fedcmoo.experiments.images import TwoObjectives
 from fedcmoo.history import read_history
 
 TINY = ["--set", "problem.train_pairs=400", "--set", "problem.test_pairs=50", "--set", "problem.validation_pairs=50"]
@@ -180,6 +183,31 @@ def test_a_damaged_run_is_told_in_a_line(
     history.write_text("{}\n" + history.read_text())
     assert ends("resume", str(tmp_path)) == 1
     assert "line 1 of" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sets"),
+    [({"problem": "multimnist", "method": "fsmgda"}, []), ({}, ["problem.name=multimnist", "method.name=fsmgda"])],
+)
+def test_another_method_or_problem_than_the_files_has_its_own_preset(
+    chosen: dict[str, str], sets: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(
+        'seed = 3\n[problem]\nname = "two-digits"\ndropout = 0.1\n[method]\nname = "fedcmoo"\nclient_lr = 9.0\n'
+    )
+    config = resolve(chosen.get("problem"), chosen.get("method"), file, sets=sets)
+    assert config == replace(resolve("multimnist", "fsmgda"), seed=3)
+    assert (config.method.client_lr, config.method.server_lr, config.rounds) == (0.1, 2.0, 500)  # appendix D.3
+    own = resolve(None, None, file)
+    assert (own.method.client_lr, own.method.batch_size, own.rounds) == (9.0, 32, 80)  # the preset's, but for the file
+
+
+def test_table_2_has_presets() -> None:
+    for name in ("multimnist", "cifar10-mnist"):
+        plain, l2 = resolve(name, "fedcmoo"), resolve(f"{name}-l2", "fedcmoo")
+        assert isinstance(plain.problem, TwoObjectives)
+        assert l2 == replace(plain, problem=replace(plain.problem, first_loss="l2"))
 
 
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:

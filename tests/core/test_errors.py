@@ -125,6 +125,18 @@ def test_a_nan_ends_the_run_and_names_round_objective_and_client(tmp_path: Path,
     assert all(math.isfinite(s["loss"]) for r in records for s in (r.test or {}).values() if r is not records[-1])
 
 
+def test_a_model_that_only_the_evaluation_sees_break_ends_the_run(tmp_path: Path) -> None:
+    method = FedAvg(client_lr=0.1, local_steps=1, server_lr=1e25)
+    with pytest.raises(DivergedError, match=r"became NaN or infinite in round 1: its test loss is (nan|inf)"):
+        fit(classification(), method, 1, folder=tmp_path, engine=Local())
+
+
+def test_mgda_has_everyone_in_its_cohort() -> None:
+    result = fit(quadratics(), MGDA(), 1, clients_per_round=2, engine=Local())
+    assert result.history[0].cohort == list(range(result.problem.N))
+    assert result.uploaded == result.fsmgda_upload  # M gradients a client
+
+
 def test_outputs_and_targets_must_match_the_objectives() -> None:
     problem = classification()
     problem.objectives = [*problem.objectives, Objective("third", nn.functional.cross_entropy)]

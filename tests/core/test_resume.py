@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedcmoo import Callback, FedCMOO, fit
+from fedcmoo import Callback, FedAvg, FedCMOO, fit
 from fedcmoo.checkpoint import RunFolder
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
@@ -114,7 +115,7 @@ def test_a_checkpoint_of_another_run_is_refused(undisturbed: Path) -> None:
     other = classification()
     other.model.extra = torch.nn.Linear(8, 3)
     with pytest.raises(ValueError, match="another model"):
-        fit(other, METHOD, ROUNDS, folder=undisturbed, resume=True)
+        fit(other, METHOD, ROUNDS, clients_per_round=4, folder=undisturbed, resume=True)
 
 
 def test_a_finished_run_resumes_to_itself(undisturbed: Path) -> None:
@@ -128,8 +129,31 @@ def test_resume_without_folder_is_refused() -> None:
         fit(classification(), METHOD, 1, resume=True)
 
 
+def test_a_folder_with_a_run_is_not_written_over(tmp_path: Path) -> None:
+    fit(classification(), METHOD, 2, folder=tmp_path, engine=Local())
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"already holds a run of 2 rounds.*resume=True"):
+        fit(classification(), METHOD, 3, folder=tmp_path, engine=Local())
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_run_goes_on_only_as_the_same_run(tmp_path: Path) -> None:
+    fit(classification(), METHOD, 2, clients_per_round=3, folder=tmp_path, engine=Local())
+    for method, clients, seed, what in (
+        (FedAvg(), 3, 0, "method"),
+        (replace(METHOD, client_lr=0.123), 3, 0, "method"),
+        (METHOD, 2, 0, "clients_per_round 3, but this run has 2"),
+        (METHOD, 3, 1, "seed 0, but this run has 1"),
+    ):
+        with pytest.raises(ValueError, match=f"the checkpoint was made with {what}"):
+            fit(
+                classification(), method, 3, clients_per_round=clients, seed=seed, folder=tmp_path, resume=True,
+                engine=Local(),
+            )  # fmt: skip
+
+
 def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first, second = RunFolder(tmp_path, {}), RunFolder(tmp_path, {})
     first.begin([])
     with pytest.raises(OSError, match="in use by another run"):
         second.begin([])

@@ -49,7 +49,7 @@ def test_every_preset_survives_toml(problem: str, method: str) -> None:
         ({"method": {"name": "fedcmoo", "client_lr": -1}}, "client_lr must be positive"),
         (
             {"problem": {"name": "two-digits", "partition": "odd"}},
-            "problem.partition must be one of 'dirichlet', 'iid'",
+            "problem.partition must be one of 'dirichlet', 'by-label', 'iid'",
         ),
         ({"method": {"name": "fedcmoo", "gram": "none"}}, "method.gram 'none' is not known"),
         ({"method": 7}, "method must be a name or a table with a name"),

@@ -125,6 +125,11 @@ def test_partition_of_the_paper_is_skewed_and_iid_is_not(folder: Path) -> None:
     even = TwoDigits(clients=20, partition="iid").skew(0)
     assert skewed.sizes.tolist() == even.sizes.tolist() == [1000] * 20
     assert skewed.distance("left").mean() > 2 * even.distance("left").mean()
+    sharp = TwoDigits(clients=20, partition="by-label").skew(0)
+    assert sharp.sizes.tolist() == [1000] * 20
+    # Two shards of 500 samples, sorted by 100 combinations of about 200 samples each: at most four in a shard.
+    assert max(np.count_nonzero(sharp.counts["left"], axis=1)) <= 4
+    assert sharp.distance("left").mean() > skewed.distance("left").mean()
 
 
 def test_first_loss(folder: Path) -> None:
@@ -157,7 +162,11 @@ def test_registry() -> None:
     [
         ({"clients": 0}, "clients must be at least 1, but got 0"),
         ({"samples_per_client": -1}, "samples_per_client must not be negative, but got -1"),
-        ({"partition": "odd"}, "partition must be 'dirichlet' or 'iid', but got 'odd'"),
+        (
+            {"partition": "by-label", "samples_per_client": 5},
+            "samples_per_client must be 0 where samples are dealt out by",
+        ),
+        ({"partition": "odd"}, "partition must be 'dirichlet', 'by-label' or 'iid', but got 'odd'"),
         ({"alpha": 0.0}, "alpha must be positive, but got 0.0"),
         ({"validation_share": 1.0}, r"validation_share must be in \[0, 1\), but got 1.0"),
         ({"first_loss": "l1"}, "first_loss must be 'nll' or 'l2', but got 'l1'"),

@@ -84,6 +84,16 @@ def test_more_rounds_add_to_what_is_there(tmp_path: Path) -> None:
         run(tmp_path, rounds=4)
 
 
+def test_while_a_sweep_is_extended_its_earlier_models_stay(tmp_path: Path) -> None:
+    before = run(tmp_path, rounds=4)
+    models = {point.label: (point.folder / "model.safetensors").read_bytes() for point in before.points}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, rounds=6, interrupt=("1:1", 5))
+    assert (tmp_path / "points/1_1/model.safetensors").read_bytes() == models["1:1"]
+    after = run(tmp_path, rounds=6)
+    assert all((point.folder / "model.safetensors").read_bytes() != models[point.label] for point in after.points)
+
+
 def test_the_folder_of_another_sweep_is_refused(whole: tuple[Path, Front]) -> None:
     with pytest.raises(ValueError, match="holds another sweep, with seed = 0, but now it is 1: choose another folder"):
         sweep(classification(), PREFERENCES, 6, folder=whole[0], method=METHOD, seed=1)

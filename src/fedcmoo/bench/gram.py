@@ -6,6 +6,7 @@ the others use the Jacobians that it left with the clients.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,13 @@ from fedcmoo.gram.base import budget_bytes
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, Task
 from fedcmoo.training import fit
 from fedcmoo.types import Matrix
 from fedcmoo.weights.find_weights import unit_scale
+from fedcmoo.worker import sizes_of
 
 BUDGETS = (1.0, 0.3, 0.1, 0.03, 0.01)
 
@@ -118,10 +121,14 @@ def bench_gram(
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")
+    sizes = sizes_of(problem, FlatModel(copy.deepcopy(problem.model), problem.is_shared))
+    if not any(possible(entry, sizes) for entry in chosen):
+        raise ValueError(f"budgets must be enough for one of the estimators chosen, but got {list(budgets)}")
     compared = Compared(tuple(chosen), every)
+    training = replace(method, gram_every=1) if isinstance(method, FedCMOO) else method
     result = fit(
         problem,
-        replace(method, gram=compared),
+        replace(training, gram=compared),
         rounds,
         clients_per_round=clients_per_round,
         seed=seed,

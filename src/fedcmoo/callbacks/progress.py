@@ -49,7 +49,7 @@ class ProgressBar(Callback):
         self._progress.start()
 
     def after_round(self, record: Record) -> None:
-        scores = record.test or record.validation
+        scores = record.scores
         if scores is not None:
             self._last = "loss " + " ".join(f"{s['loss']:.3f}" for s in list(scores.values())[:4])
         weights = "w " + " ".join(f"{w:.2f}" for w in list(record.weights.values())[:4])

@@ -66,7 +66,7 @@ def gram(
                 f"--method must be one that estimates a Gram matrix, but got {type(chosen.method).__name__}"
             )
         bench = bench_gram(
-            chosen.problem.build(chosen.seed, data),
+            chosen.build(),
             chosen.method,
             chosen.rounds,
             every=every,

@@ -59,7 +59,7 @@ def speed(
         )
         if not isinstance(chosen.method, FedCMOO):
             raise SettingsError(f"the speed of fedcmoo is measured, but method.name is {type(chosen.method).__name__}")
-        built = chosen.problem.build(chosen.seed, data)
+        built = chosen.build()
         engines: dict[str, Engine] = {"local": Local()}
         engines |= {f"pool of {n}": Pool(workers=n) for n in workers or [usable_cores()]}
         bench = bench_speed(

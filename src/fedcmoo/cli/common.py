@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedcmoo.client import DivergedError
-from fedcmoo.config import RunConfig, preset, read_toml
+from fedcmoo.config import RunConfig, preset, read_toml, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
@@ -43,7 +43,9 @@ EngineName = Annotated[
 Small = Annotated[bool, typer.Option("--small", help="the problem's small variant, for two CPU cores")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.gram=exact"),
+    typer.Option(
+        "--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.local_steps=20"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
@@ -67,17 +69,21 @@ def resolve(
     options: Mapping[str, Any] = MappingProxyType({}),
     sweep: bool = False,
 ) -> RunConfig:
-    """One configuration from, in this order: the problem's preset, the TOML file, the options, --set."""
-    file = read_toml(config) if config is not None else {}
-    problem = problem or _name(file.get("problem")) or "two-digits"
-    method = method or _name(file.get("method")) or "fedcmoo"
-    for kind, name, known in (("problem", problem, PROBLEMS), ("method", method, METHODS)):
+    """One configuration from, in this order: the problem's preset, the TOML file, the options, --set.
+
+    The file's settings of another problem or method than the one chosen are none of its own, and are left out.
+    """
+    file, over = read_toml(config) if config is not None else {}, settings(sets)
+    problem = _name(over.get("problem")) or problem or _name(file.get("problem")) or "two-digits"
+    method = _name(over.get("method")) or method or _name(file.get("method")) or "fedcmoo"
+    for kind, name, known in (("problem", problem, [*PROBLEMS, *variants()]), ("method", method, [*METHODS])):
         if name not in known:
             raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
-    table = merge(preset(problem, method, small, sweep), file)
-    table = merge(table, {"problem": {"name": problem}, "method": {"name": method}})
-    table = merge(table, options)
-    table = merge(table, settings(sets))
+    base = preset(problem, method, small, sweep)
+    for kind in ("problem", "method"):
+        if _name(file.get(kind)) not in (None, base[kind]["name"]):
+            del file[kind]
+    table = merge(merge(base, file), merge(options, over))
     _check_engine_has_a_name(table.get("engine"))
     return RunConfig.from_table(table)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedcmoo.cli.common import errors_for_people, out
 from fedcmoo.compression import COMPRESSORS
+from fedcmoo.config import variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.gram import GRAMS
@@ -47,6 +48,8 @@ def list_names(
         table = Table(title=kind, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, entry in registry.items():
             table.add_row(name, about(entry))
+        for name, title in variants().items() if kind == "problems" else ():
+            table.add_row(name, title)
         out.print(table)
         out.print()
 

@@ -87,7 +87,7 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         raise SettingsError(f"a sweep needs method fedcmoo-pref, but got {type(config.method).__name__}")
     file = folder / "sweep.toml"
     _check_same(config, file)
-    ready = config.problem.build(config.seed, None if config.data is None else Path(config.data))
+    ready = config.build()
     wanted = int(preferences) if preferences.isdigit() else [parse_ratio(r, ready.M) for r in preferences.split(",")]
 
     def progress(label: str) -> list[Callback]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedcmoo.data.base import Data, Subset
 from fedcmoo.data.images import ImageData
-from fedcmoo.data.partition import IntArray, Partition, composite, dirichlet, iid
+from fedcmoo.data.partition import IntArray, Partition, by_label, composite, dirichlet, iid
 from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.experiments import losses
 from fedcmoo.problem import Objective, Problem, Transform, accuracy
@@ -44,7 +44,8 @@ class ImageProblem(ABC):
     Args:
         clients: the number of clients N.
         samples_per_client: how many samples each has; 0 for an equal share of the training samples.
-        partition: "dirichlet" skews the clients' composite labels, "iid" does not.
+        partition: "dirichlet" skews the clients' composite labels, "by-label" gives each client two shards of the
+            samples sorted by them, "iid" skews nothing.
         alpha: concentration of the Dirichlet distribution; small is skewed.
     """
 
@@ -53,7 +54,7 @@ class ImageProblem(ABC):
 
     clients: int = 100
     samples_per_client: int = 0
-    partition: Literal["dirichlet", "iid"] = "dirichlet"
+    partition: Literal["dirichlet", "by-label", "iid"] = "dirichlet"
     alpha: float = 0.3
 
     def __post_init__(self) -> None:
@@ -61,8 +62,13 @@ class ImageProblem(ABC):
             raise ValueError(f"clients must be at least 1, but got {self.clients}")
         if self.samples_per_client < 0:
             raise ValueError(f"samples_per_client must not be negative, but got {self.samples_per_client}")
-        if self.partition not in ("dirichlet", "iid"):
-            raise ValueError(f"partition must be 'dirichlet' or 'iid', but got {self.partition!r}")
+        if self.partition not in ("dirichlet", "by-label", "iid"):
+            raise ValueError(f"partition must be 'dirichlet', 'by-label' or 'iid', but got {self.partition!r}")
+        if self.partition == "by-label" and self.samples_per_client:
+            raise ValueError(
+                "samples_per_client must be 0 where samples are dealt out by label, in equal shards of all of them, "
+                f"but got {self.samples_per_client}"
+            )
         if not self.alpha > 0:
             raise ValueError(f"alpha must be positive, but got {self.alpha}")
 
@@ -100,6 +106,8 @@ class ImageProblem(ABC):
         share = self.samples_per_client or None
         if self.partition == "iid":
             parts = iid(len(kept), self.clients, rng, share)
+        elif self.partition == "by-label":
+            parts = by_label(self.labels(train)[kept], self.clients, rng)
         else:
             parts = dirichlet(self.labels(train)[kept], self.clients, self.alpha, rng, share)
         return Federation(train, validation, test, parts.of(kept, len(train)))

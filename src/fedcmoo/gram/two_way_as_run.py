@@ -19,7 +19,7 @@ CLEARLY_LARGER = 1.5
 
 @dataclass(frozen=True)
 class TwoWayAsRun(TwoWay):
-    """`TwoWay` with two differences, both of which make it less exact wherever we measured.
+    """`TwoWay` with two differences, with which it is less exact (benchmarks/gram.md).
 
     `compressed` is Σ_i ĥ_i^T (Q(Σ ĥ_j) - ĥ_i), with the sum as it was sent to clients in place of the one that the
     server has. And where the compressed parts are not clearly larger than the residuals, `dropped` is taken to be

@@ -51,7 +51,8 @@ class MGDA(Method):
         return {"gradients": AllGradients(self.batch_size)}
 
     def round(self, server: Server) -> Round:
-        sums = yield Ask("gradients", clients=server.everyone)
+        server.cohort = server.everyone
+        sums = yield Ask("gradients")
         J = sums.mean("J")  # ∇F(x) as rows: [M, d]
         reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
         server.descend(J.T @ torch.from_numpy(server.w).to(J), sums, self.server_lr)

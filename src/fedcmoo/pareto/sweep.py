@@ -128,10 +128,8 @@ class _Runs:
     def point(self, place: str, method: Method, label: str, preference: tuple[float, ...] = ()) -> Point:
         """The point of one run: read if the run is finished, else run, or gone on with."""
         at = self.folder / place
-        model = at / "model.safetensors"  # written last: its presence says that the run is finished
         history: Sequence[Record] = read_history(at / "history.jsonl")
-        if not model.exists() or history[-1].round < self.rounds:
-            model.unlink(missing_ok=True)
+        if not _is_finished(at, history, self.rounds):
             history = fit(
                 self.problem,
                 method,
@@ -145,8 +143,17 @@ class _Runs:
                 checkpoint_every=self.checkpoint_every,
                 resume=True,
             ).history
-        scores = next(r.test or r.validation or {} for r in reversed(history) if r.test or r.validation)
+        scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)
+
+
+def _is_finished(run: Path, history: Sequence[Record], rounds: int) -> bool:
+    """Whether a run has all its rounds and wrote its model after the last of them. (While a run goes on to more rounds,
+    its model is still that of fewer.)"""
+    model, checkpoint = run / "model.safetensors", run / "checkpoint.safetensors"
+    if len(history) < rounds or not model.exists():
+        return False
+    return not checkpoint.exists() or model.stat().st_mtime_ns >= checkpoint.stat().st_mtime_ns
 
 
 def _check_preferences(preferences: Sequence[tuple[float, ...]], M: int) -> None:

@@ -13,6 +13,9 @@ from fedcmoo.history import Record
 Runs = Mapping[str, Sequence[Sequence[Record]]]
 """By label, the histories of one or several seeds."""
 
+MOST_NAMES = 12
+"""More lines than that have no legend: it would not fit, and their colours repeat."""
+
 
 def plot_curves(runs: Runs, x: str = "round", title: str = "") -> Figure:
     """A panel per metric (and the loss), and one with the weights where there is one run.
@@ -32,13 +35,15 @@ def plot_curves(runs: Runs, x: str = "round", title: str = "") -> Figure:
             _weights(ax, next(iter(runs.values()))[0], x)
         elif alone:
             _objectives(ax, next(iter(runs.values()))[0], panel, x)
+            ax.set_title(f"{_split(runs)} {panel}")
         else:
             for label, histories in runs.items():
                 _band(ax, label, histories, panel, x)
-            ax.set_title(f"mean test {panel}")
+            ax.set_title(f"mean {_split(runs)} {panel}")
         ax.set_xlabel("round" if x == "round" else "uploaded megabytes, all clients")
         ax.grid(alpha=0.3)
-        ax.legend(fontsize="small")
+        if 0 < len(ax.get_lines()) <= MOST_NAMES:
+            ax.legend(fontsize="small")
     figure.suptitle(title)
     return figure
 
@@ -46,10 +51,16 @@ def plot_curves(runs: Runs, x: str = "round", title: str = "") -> Figure:
 def _metrics(runs: Runs) -> list[str]:
     for histories in runs.values():
         for record in histories[0]:
-            if record.test:
-                first = next(iter(record.test.values()))
+            if record.scores:
+                first = next(iter(record.scores.values()))
                 return sorted(first, key=lambda name: name == "loss")
     return ["loss"]
+
+
+def _split(runs: Runs) -> str:
+    """Which data the scores are of."""
+    some = any(record.test for histories in runs.values() for history in histories for record in history)
+    return "test" if some else "validation"
 
 
 def _positions(history: Sequence[Record], x: str) -> list[float]:
@@ -59,25 +70,24 @@ def _positions(history: Sequence[Record], x: str) -> list[float]:
 
 
 def _objectives(ax: Axes, history: Sequence[Record], metric: str, x: str) -> None:
-    at = [(p, r.test) for p, r in zip(_positions(history, x), history, strict=True) if r.test]
-    names = list(at[0][1]) if at and at[0][1] else []
-    for name in names[:10]:
-        ax.plot([p for p, _ in at], [scores[name][metric] for _, scores in at if scores], label=name)
-    ax.set_title(f"test {metric}")
+    at = [(p, r.scores) for p, r in zip(_positions(history, x), history, strict=True) if r.scores]
+    for name in at[0][1] if at else ():
+        ax.plot([p for p, _ in at], [scores[name][metric] for _, scores in at], label=name)
 
 
 def _weights(ax: Axes, history: Sequence[Record], x: str) -> None:
-    for name in list(history[0].weights)[:10]:
+    for name in history[0].weights:
         ax.plot(_positions(history, x), [record.weights[name] for record in history], label=name, lw=1)
-    ax.set_ylim(-0.02, 1.02)
+    every = [w for record in history for w in record.weights.values()]
+    ax.set_ylim(min(-0.02, *every), max(1.02, *every))
     ax.set_title("weights")
 
 
 def _band(ax: Axes, label: str, histories: Sequence[Sequence[Record]], metric: str, x: str) -> None:
     curves = []
     for history in histories:
-        at = [(p, r.test) for p, r in zip(_positions(history, x), history, strict=True) if r.test]
-        curves.append(np.array([[p, np.mean([s[metric] for s in scores.values()])] for p, scores in at if scores]))
+        at = [(p, r.scores) for p, r in zip(_positions(history, x), history, strict=True) if r.scores]
+        curves.append(np.array([[p, np.mean([s[metric] for s in scores.values()])] for p, scores in at]))
     n = min(len(curve) for curve in curves)
     if n == 0:
         return

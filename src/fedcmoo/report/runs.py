@@ -58,7 +58,7 @@ class SavedRun:
     @property
     def evaluated(self) -> list[tuple[Record, Scores]]:
         """The rounds with an evaluation, on test data or else validation data."""
-        pairs = [(record, record.test or record.validation) for record in self.history]
+        pairs = [(record, record.scores) for record in self.history]
         return [(record, scores) for record, scores in pairs if scores]
 
     @property

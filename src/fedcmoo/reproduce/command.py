@@ -112,7 +112,7 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
             say(f"{target.name} {part} failed: {describe(error)}")
     scale = target.scale(study, results) if results else ""
     made = target.make(study, results, scale) if results else Made()
-    full = study.full and not scale.startswith("small scale")
+    full = not scale.startswith("small scale")
     configurations = {
         f"{part}: {label}": write_toml(replace(configs[0], data=None).to_table())
         for part in results

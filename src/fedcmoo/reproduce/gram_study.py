@@ -42,7 +42,7 @@ class GramStudy(StudyConfig):
         write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
         start = time.perf_counter()
         bench = bench_gram(
-            self.problem.build(self.seed, None if self.data is None else Path(self.data)),
+            self.build(),
             self.method,
             self.rounds,
             every=self.every,

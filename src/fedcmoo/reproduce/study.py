@@ -106,24 +106,29 @@ class Study:
         return {TITLES[method]: self.configs(problem, method, over) for method in methods}
 
 
-def scale_line(plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Sequence[StudyConfig]]) -> str:
+def scale_line(
+    plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Sequence[StudyConfig]], left_out: Sequence[str]
+) -> str:
     """What a reader has to know about the scale of some runs: in what they fall short of the paper's.
 
     Args:
         plan: by part of a target (a problem, say), the seeds of one of its runs.
         full: the same at full scale.
+        left_out: runs of the full scale that there are none of.
     """
     parts: dict[str, list[str]] = {}
-    short = False
+    short = bool(left_out)
     for part, configs in plan.items():
         seeds = f"{len(configs)} seed{'s' * (len(configs) > 1)}"
         differences = _differences(configs[0], full[part][0])
-        short = short or bool(differences)
+        more_rounds_only = set(differences) == {"rounds"} and configs[0].rounds > full[part][0].rounds
+        short = short or (bool(differences) and not more_rounds_only)
         text = ", ".join([seeds, *(f"{name} {value}" for name, value in differences.items())])
         parts.setdefault(text, []).append(part)
     head = "small scale (in brackets, full scale)" if short else "the paper's scale"
     several = len(parts) > 1
-    return f"{head}: " + "; ".join((f"{', '.join(names)}: " if several else "") + text for text, names in parts.items())
+    texts = [(f"{', '.join(names)}: " if several else "") + text for text, names in parts.items()]
+    return f"{head}: " + "; ".join([*texts, *([f"left out: {', '.join(left_out)}"] if left_out else [])])
 
 
 def _differences(config: StudyConfig, full: StudyConfig) -> dict[str, str]:

@@ -70,6 +70,10 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
     """One run, from its config to `result.json`. (Flower's own exit codes do not tell whether a run succeeded.)"""
     settings = RunSettings.of(context)
     folder = None if settings.folder is None else Path(settings.folder)
+    if folder is not None:
+        (folder / "result.json").unlink(
+            missing_ok=True
+        )  # it says that a run succeeded, so none may be left of an earlier
     result = fit(
         problem(context),
         method(context),

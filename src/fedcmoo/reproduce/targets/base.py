@@ -41,9 +41,8 @@ class Target(ABC):
         """The line about the scale of some parts, for every table and figure."""
         own, full = ({part: self.plan(s, part) for part in parts} for s in (study, Study(full=True)))
         first = {part: next(label for label in labels if label in full[part]) for part, labels in own.items()}
-        line = scale_line({p: own[p][n] for p, n in first.items()}, {p: full[p][n] for p, n in first.items()})
-        missing = dict.fromkeys(label for part in own for label in full[part] if label not in own[part])
-        return line + (f"; left out: {', '.join(missing)}" if missing else "")
+        missing = list(dict.fromkeys(label for part in own for label in full[part] if label not in own[part]))
+        return scale_line({p: own[p][n] for p, n in first.items()}, {p: full[p][n] for p, n in first.items()}, missing)
 
     def results(self, study: Study, part: str, runs: Runs) -> Labelled:
         """The runs of a part; whatever is not there yet is made."""
