@@ -69,22 +69,24 @@ class RunFolder:
     def history(self) -> Path:
         return self.path / "history.jsonl"
 
-    def refuse_another_run(self) -> None:
-        """Raise if the folder has rounds of a run that would be lost."""
-        done = len(read_history(self.history))
-        if done:
-            raise ValueError(
-                f"{self.path} already holds a run of {done} rounds: go on with it by resume=True, or choose another"
-            )
+    def begin(self, server: Server, resume: bool) -> list[Record]:
+        """Make the folder this process's; returns the rounds that are done.
 
-    def begin(self, records: list[Record]) -> None:
-        """Make the folder this process's, and start the history file with these records (none, or those up to the
-        checkpoint)."""
+        A new run needs a folder without rounds, which would be lost. To resume is to put the server back into the
+        state of the checkpoint; without a checkpoint yet, it stays as it is and no round is done.
+        """
         self._lock = _locked(self.path)
+        lost = 0 if resume else len(read_history(self.history))
+        if lost:
+            raise ValueError(
+                f"{self.path} already holds a run of {lost} rounds: go on with it by resume=True, or choose another"
+            )
+        records = self._load(server) if resume and self.checkpoint.exists() else []
         write_atomically(self.history, "".join(record.to_json() + "\n" for record in records).encode())
         if not records:
             self.checkpoint.unlink(missing_ok=True)
         self._history = self.history.open("a")
+        return records
 
     def append(self, record: Record) -> None:
         """Add a round to the history."""
@@ -103,13 +105,8 @@ class RunFolder:
         about = {"round": str(server.round), **self._made_by, "format": "fedcmoo checkpoint 1"}
         write_atomically(self.checkpoint, safetensors.torch.save(cpu, about))
 
-    def load(self, server: Server) -> list[Record]:
-        """Put the server back into the state of the checkpoint; returns the history up to there.
-
-        Without a checkpoint yet, the server stays as it is and the history is empty.
-        """
-        if not self.checkpoint.exists():
-            return []
+    def _load(self, server: Server) -> list[Record]:
+        """Put the server back into the state of the checkpoint; returns the history up to there."""
         about, arrays = _read(self.checkpoint)
         for name, value in self._made_by.items():
             if about.get(name) != value:

@@ -75,11 +75,7 @@ def fit(
         history: list[Record] = []
         if run_folder is not None:
             stack.callback(run_folder.close)
-            if resume:
-                history = run_folder.load(server)
-            else:
-                run_folder.refuse_another_run()
-            run_folder.begin(history)
+            history = run_folder.begin(server, resume)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
         session = stack.enter_context(chosen.start(problem, method.tasks(), seed))

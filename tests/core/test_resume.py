@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from fedcmoo import Callback, FedAvg, FedCMOO, fit
-from fedcmoo.checkpoint import RunFolder
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
@@ -153,10 +152,11 @@ def test_a_run_goes_on_only_as_the_same_run(tmp_path: Path) -> None:
 
 
 def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    first, second = RunFolder(tmp_path, {}), RunFolder(tmp_path, {})
-    first.begin([])
+    class StartAnother(Callback):
+        def after_round(self, record: Record) -> None:
+            fit(classification(), METHOD, 2, folder=tmp_path, resume=True, engine=Local())
+
     with pytest.raises(OSError, match="in use by another run"):
-        second.begin([])
-    first.close()
-    second.begin([])
-    second.close()
+        fit(classification(), METHOD, 2, folder=tmp_path, callbacks=[StartAnother()], engine=Local())
+    result = fit(classification(), METHOD, 2, folder=tmp_path, resume=True, engine=Local())
+    assert [record.round for record in result.history] == [1, 2]
