@@ -80,6 +80,8 @@ def resolve(
         if name not in known:
             raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
     base = preset(problem, method, small, sweep)
+    if small and base == preset(problem, method, sweep=sweep):
+        raise SettingsError(f"--small is for problems with a small variant, but {problem} has none: leave it out")
     for kind in ("problem", "method"):
         if _name(file.get(kind)) not in (None, base[kind]["name"]):
             del file[kind]
