@@ -69,7 +69,7 @@ def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | No
     """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `step` [M, groups].
 
     A few rows are in memory at a time, beside the result. What `dequantize` will make of it is written to `rounded`, if
-    that is given; it may be h itself.
+    that is given, contiguous; it may be h itself.
     """
     M, d = h.shape
     parts = [_quantize(h[rows], bits, random, None if rounded is None else rounded[rows]) for rows in row_blocks(M, d)]
@@ -81,11 +81,13 @@ def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | N
     rows, d = h.shape
     padding = -d % GROUP
     groups = (torch.nn.functional.pad(h, (0, padding)) if padding else h).float().view(rows, -1, GROUP)
-    step = groups.abs().amax(dim=2, keepdim=True).div_(_reach(bits)).clamp_min_(LEAST_STEP)
-    levels = torch.mul(groups, step.reciprocal()).add_(_noise(groups.shape, random).to(h.device), alpha=2**-16).round_()
+    step = groups.abs().amax(dim=2, keepdim=True).div_(_reach(bits)).add_(LEAST_STEP)
+    levels = groups.div(step).add_(_noise(groups.shape, random).to(h.device), alpha=2**-16).round_()
     message = Message(levels=_pack(levels.view(rows, -1), d, bits), step=step.view(rows, -1))
-    if rounded is not None:
+    if rounded is not None and padding:
         rounded.copy_(levels.mul_(step).view(rows, -1)[:, :d])
+    elif rounded is not None:
+        torch.mul(levels, step, out=rounded.view(levels.shape))
     return message
 
 

@@ -62,6 +62,8 @@ def columns(d: int) -> Iterator[slice]:
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """a b^T in float64 [M, M], of gradients as rows [M, d] (the paper's A^T B): products of blocks of columns in the
     rows' own precision, added up in float64."""
+    if a.shape[1] <= COLUMNS:  # slicing takes longer than the product of small gradients
+        return (a @ b.T).double()
     first, *others = ((a[:, block] @ b[:, block].T).double() for block in columns(a.shape[1]))
     return sum(others, first)
 
