@@ -109,8 +109,8 @@ class RunFolder:
         """Put the server back into the state of the checkpoint; returns the history up to there."""
         about, arrays = _read(self.checkpoint)
         for name, value in self._made_by.items():
-            if about.get(name) != value:
-                raise ValueError(f"the checkpoint was made with {name} {about.get(name)}, but this run has {value}")
+            if about.get(name, value) != value:  # earlier versions wrote fewer of them
+                raise ValueError(f"the checkpoint was made with {name} {about[name]}, but this run has {value}")
         for name, now in {"x": server.x, "buffers": server.buffers, "counters": server.counters}.items():
             if arrays[name].shape != now.shape:
                 raise ValueError(
