@@ -148,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
-    missing = [n for n in ("round",) if n not in about] + [n for n in SERVER_STATE if n not in arrays]
+    missing = [name for name in ("round", *SERVER_STATE) if name not in about and name not in arrays]
     if missing:
         raise ValueError(f"{path} must be a checkpoint of fedcmoo, but has no {missing[0]!r}")
     return about, arrays

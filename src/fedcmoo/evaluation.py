@@ -6,6 +6,8 @@ matters.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -50,3 +52,13 @@ def scores(problem: Problem, totals: Tensor, count: int) -> Scores:
     for (objective, metric), total in zip(columns(problem), totals.tolist(), strict=True):
         result[objective][metric] = total / count
     return result
+
+
+def not_finite(scores: Scores) -> list[tuple[str, str, float]]:
+    """The scores that are NaN or infinite: (objective, metric, value).
+
+    >>> not_finite({"left": {"loss": 0.5}, "right": {"loss": math.inf}})
+    [('right', 'loss', inf)]
+    """
+    every = [(name, metric, value) for name, values in scores.items() for metric, value in values.items()]
+    return [score for score in every if not math.isfinite(score[2])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import re
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.checkpoint import RunFolder
 from fedcmoo.client import DivergedError
 from fedcmoo.engines import Engine, Session, choose_engine
+from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
 from fedcmoo.methods.base import Method, at_least_one
 from fedcmoo.metrics.gradients import of_round
@@ -205,13 +205,11 @@ class _Loop:
             record.validation = self.session.evaluate(self.server, "validation")
         record.seconds["evaluate"] = time.perf_counter() - start
         for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
-            for objective, values in scores.items():
-                for metric, value in values.items():
-                    if not math.isfinite(value):
-                        raise DivergedError(
-                            f"objective {objective!r} became NaN or infinite in round {record.round}: "
-                            f"its {split} {metric} is {value}"
-                        )
+            for objective, metric, value in not_finite(scores):
+                raise DivergedError(
+                    f"objective {objective!r} became NaN or infinite in round {record.round}: "
+                    f"its {split} {metric} is {value}"
+                )
 
 
 def _snapshot(server: Server) -> Server:

@@ -57,8 +57,13 @@ def list_names(
 def describe(name: str) -> None:
     """Print everything of this name: its docstring, and its settings."""
     found = {kind: registry[name] for kind, registry in REGISTRIES.items() if name in registry}
+    titles = variants()
+    if name in titles:
+        out.print(f"{name} (problems)", style="bold")
+        out.print(titles[name], markup=False, highlight=False)
+        return
     if not found:
-        known = [name for registry in REGISTRIES.values() for name in registry]
+        known = [*(name for registry in REGISTRIES.values() for name in registry), *titles]
         raise SettingsError(f"{name!r} is not known{suggestion(name, known)}")
     for kind, entry in found.items():
         out.print(f"{name} ({kind})", style="bold")

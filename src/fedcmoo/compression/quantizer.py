@@ -86,7 +86,7 @@ def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | N
     message = Message(levels=_pack(levels.view(rows, -1), d, bits), step=step.view(rows, -1))
     if rounded is not None and padding:
         rounded.copy_(levels.mul_(step).view(rows, -1)[:, :d])
-    elif rounded is not None:
+    elif rounded is not None:  # in one operation
         torch.mul(levels, step, out=rounded.view(levels.shape))
     return message
 

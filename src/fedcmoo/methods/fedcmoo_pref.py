@@ -81,7 +81,7 @@ class FedCMOOPref(Method):
         G, losses = yield from estimate_with_losses(self.gram, server)  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
         server.G = G if np.isfinite(G).all() else None
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
-        server.w = self.inertia * server.w + (1 - self.inertia) * w
+        server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}
         sums = yield Ask("train", weights_message(server.w))  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 15: x <- x - η_s mean_i (x - x_i)

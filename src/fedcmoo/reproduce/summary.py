@@ -51,10 +51,8 @@ def _short(table: Table) -> Table:
 def count_verdicts(outcomes: Sequence[Outcome]) -> str:
     """How many claims hold, and how many do not."""
     count = Counter(verdict.verdict for outcome in outcomes for verdict in outcome.verdicts)
-    return (
-        f"Of {count.total()} claims of the paper, {count[HOLDS]} hold, {count[FAILS]} do not hold, "
-        f"{count[OPEN]} are not decided at this scale, and {count[ABSENT]} are not measured."
-    )
+    verdicts = ", ".join(f"{verdict}: {count[verdict]}" for verdict in (HOLDS, FAILS, OPEN, ABSENT))
+    return f"The verdicts on {count.total()} claims of the paper: {verdicts}."
 
 
 def _section(outcome: Outcome) -> Section:

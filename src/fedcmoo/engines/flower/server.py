@@ -71,9 +71,8 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
     settings = RunSettings.of(context)
     folder = None if settings.folder is None else Path(settings.folder)
     if folder is not None:
-        (folder / "result.json").unlink(
-            missing_ok=True
-        )  # it says that a run succeeded, so none may be left of an earlier
+        # It says that the run succeeded, so none of an earlier run may be left.
+        (folder / "result.json").unlink(missing_ok=True)
     result = fit(
         problem(context),
         method(context),
