@@ -122,14 +122,25 @@ def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
     assert (tmp_path / "rate.md").read_text() == before
 
 
+def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    failures = reproduce(choose(["rate"]), Study(rounds=2), tmp_path, Runs(tmp_path / "runs"))
+    assert list(failures) == ["report.html"]
+    assert "pip install 'fedcmoo[report]'" in failures["report.html"]
+    assert "rate.svg" in (tmp_path / "README.md").read_text()
+
+
 def test_wrong_arguments() -> None:
+    assert "did you mean 'table1'" in invoke("tabel1").stderr
+    assert "whole numbers separated by commas" in invoke("rate", "--seeds", "a,b").stderr
+
+
+def test_help_names_every_target() -> None:
     assert f"TARGET is one of {', '.join(TARGETS)}; or all." in " ".join((command.__doc__ or "").split())
 
 
 def test_long_times_are_told_in_hours_and_days() -> None:
     assert [duration(s) for s in (30, 3600, 9000, 900_000)] == ["0.5 minutes", "60.0 minutes", "2.5 hours", "10.4 days"]
-    assert "did you mean 'table1'" in invoke("tabel1").stderr
-    assert "whole numbers separated by commas" in invoke("rate", "--seeds", "a,b").stderr
 
 
 class Interrupt(Callback):

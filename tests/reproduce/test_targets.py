@@ -11,7 +11,7 @@ from fedcmoo.reproduce.command import choose, make, planned
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.summary import count_verdicts, write_summary
+from fedcmoo.reproduce.summary import count_verdicts, write_interactive, write_summary
 from fedcmoo.reproduce.targets import TARGETS
 from tests.reproduce.fabricate import fabricate
 
@@ -116,6 +116,7 @@ def test_outcomes_are_kept_whole_and_summed_up(outcomes: dict[str, Outcome], tmp
         assert (tmp_path / file).stat().st_size > 100
     assert "small scale" in (tmp_path / "rate.md").read_text()
     write_summary(tmp_path)
+    write_interactive(tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert count_verdicts([outcomes["table2"], outcomes["rate"]]) in page
     assert "FedAvg fails on the l2 objective of MultiMNIST" in page

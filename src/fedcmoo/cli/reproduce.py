@@ -65,7 +65,8 @@ def reproduce(
         except KeyboardInterrupt:
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None
-    out.print(f"see {folder / 'report.html'} and {folder / 'README.md'}", soft_wrap=True)
+    written = [folder / name for name in ("report.html", "README.md")]
+    out.print(f"see {' and '.join(str(file) for file in written if file.exists()) or folder}", soft_wrap=True)
     for what, why in failures.items():
         err.print(f"[bold red]failed:[/] {what}: ", end="", soft_wrap=True)
         _say(why)

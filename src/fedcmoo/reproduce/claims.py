@@ -25,8 +25,8 @@ RULE = (
     "spread over seeds divided by the square root of their number, but never less than the claim's resolution, which "
     "is what a single measurement cannot tell from zero (the choice of test images, say). The claim holds if the mean "
     "is more than two standard errors above zero, does not hold if it is more than two below, and is not decided "
-    "otherwise. Claims marked † are about levels that rise with the number of rounds, so runs below the paper's scale "
-    "can bear them out but not refute them."
+    "otherwise. Claims marked † are about what many rounds reach (an accuracy, a rate in the limit), so runs below the "
+    "paper's scale can bear them out but not refute them."
 )
 
 

@@ -13,7 +13,7 @@ from fedcmoo.reproduce.claims import judge_target
 from fedcmoo.reproduce.outcome import Made, Outcome
 from fedcmoo.reproduce.runs import Runs, estimate
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.summary import write_summary
+from fedcmoo.reproduce.summary import PAGE, write_interactive, write_summary
 from fedcmoo.reproduce.targets import TARGETS, Target
 from fedcmoo.settings import SettingsError, suggestion, write_toml
 
@@ -97,6 +97,11 @@ def reproduce(
         except Exception as error:
             log.debug("%s failed", target.name, exc_info=True)
             failures[target.name] = describe(error)
+        try:
+            write_interactive(out)
+        except Exception as error:  # without plotly, say: tables and figures are there all the same
+            log.debug("%s failed", PAGE, exc_info=True)
+            failures[PAGE] = describe(error)
     return failures
 
 

@@ -29,18 +29,27 @@ def outcomes_in(folder: Path) -> list[Outcome]:
 
 
 def write_summary(folder: Path) -> None:
-    """Write README.md, claims.md, claims.csv and report.html about everything in the folder."""
+    """Write README.md, claims.md and claims.csv about everything in the folder."""
     outcomes = outcomes_in(folder)
-    table = claims_table([verdict for outcome in outcomes for verdict in outcome.verdicts])
+    table = _claims(outcomes)
     write_atomically(folder / "claims.md", table.markdown().encode())
     write_atomically(folder / "claims.csv", table.csv().encode())
     write_atomically(folder / "README.md", _index(outcomes).encode())
+
+
+def write_interactive(folder: Path) -> None:
+    """Write report.html about everything in the folder."""
+    outcomes = outcomes_in(folder)
     sections = [
-        Section("claims", "The paper's claims", tables=[_short(table)]),
+        Section("claims", "The paper's claims", tables=[_short(_claims(outcomes))]),
         *(_section(outcome) for outcome in outcomes),
     ]
     lead = f"{ABOUT} {count_verdicts(outcomes)}"
     write_page(folder / PAGE, TITLE, lead, sections)
+
+
+def _claims(outcomes: Sequence[Outcome]) -> Table:
+    return claims_table([verdict for outcome in outcomes for verdict in outcome.verdicts])
 
 
 def _short(table: Table) -> Table:

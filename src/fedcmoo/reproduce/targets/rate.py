@@ -74,7 +74,7 @@ class Rate(Target):
             Line("FedCMOO-T", {"rounds T": horizons}, mean, [min(v) for v in seeds], [max(v) for v in seeds], "marked"),
             Line("T^-1/2", {"rounds T": horizons}, expected, style="dashed", colour="#888888"),
         ]
-        see = "Both axes are logarithmic: the measured line should be at least as steep as the dashed one."
+        see = "Both axes are logarithmic: for large T the measured line should be at least as steep as the dashed one."
         panel = Panel("average squared norm of the weighted gradient", "average", lines, x_log=True, y_log=True)
         chart = Chart("rate", "FedCMOO-T with the corollary's step sizes", see, [panel], note)
         slopes = slope(runs)
