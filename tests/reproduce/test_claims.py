@@ -43,9 +43,10 @@ def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
         ([-3.0, -3.2, -2.8], FAILS),
         ([3.0, -3.0, 0.5], OPEN),  # the seeds disagree
         ([0.5, 0.5, 0.5], OPEN),  # they agree on what one measurement cannot tell from zero
-        ([0.61], HOLDS),
-        ([0.59], OPEN),
-        ([-0.61], FAILS),
+        ([0.61, 0.61], HOLDS),
+        ([1.81], HOLDS),  # one seed: three times the resolution
+        ([1.79], OPEN),
+        ([-1.81], FAILS),
         ([5.0, 0.1], OPEN),  # mean 2.55, standard error 2.45
         ([5.0, 2.0], HOLDS),  # mean 3.5, standard error 1.5
         ([], ABSENT),
@@ -66,7 +67,7 @@ def test_a_level_that_rises_is_refuted_only_at_full_scale() -> None:
 def test_standard_error_is_that_of_the_mean_and_no_less_than_the_resolution() -> None:
     assert standard_error([1.0, 2.0, 3.0], 0.1) == pytest.approx(1 / math.sqrt(3))
     assert standard_error([1.0, 2.0, 3.0], 0.9) == 0.9
-    assert standard_error([1.0], 0.2) == 0.2
+    assert standard_error([1.0], 0.2) == pytest.approx(0.6)
 
 
 def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:

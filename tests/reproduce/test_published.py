@@ -1,0 +1,37 @@
+"""The results in docs/results: what they say is what their numbers give, and the README's table is theirs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedcmoo.reproduce.claims import all_claims, judge
+from fedcmoo.reproduce.summary import outcomes_in
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs/results"
+OUTCOMES = {outcome.target: outcome for outcome in outcomes_in(RESULTS)}
+
+
+@pytest.mark.parametrize("target", OUTCOMES)
+def test_verdicts_follow_from_the_published_values(target: str) -> None:
+    claims = {claim.id: claim for claim in all_claims()}
+    outcome = OUTCOMES[target]
+    full = not outcome.scale.startswith("small scale")
+    for verdict in outcome.verdicts:
+        assert judge(claims[verdict.claim.id], verdict.values, full).verdict == verdict.verdict, verdict.claim.id
+
+
+def test_the_readme_has_the_published_table() -> None:
+    readme = (ROOT / "README.md").read_text().splitlines()
+    table = [line for line in (RESULTS / "table1.md").read_text().splitlines() if line.startswith("|")]
+    assert len(table) == 6  # header, rule and four methods
+    assert [line for line in table if line not in readme] == []
+
+
+def test_published_files_name_no_place_of_a_machine() -> None:
+    for file in RESULTS.rglob("*"):
+        if file.suffix in {".md", ".csv", ".json", ".svg", ".html"}:
+            assert not re.search(r"(?<![\w.])/(home|tmp|root|Users|work)/", file.read_text()), file.name
