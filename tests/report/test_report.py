@@ -136,4 +136,4 @@ def test_thinned_keeps_the_ends() -> None:
 
 def test_table_as_csv() -> None:
     table = Table("t", "T", ["a"], [["1.0 ± 0.1"]], [{"a": 1.0, "b": None}, {"a": 2.0, "b": "x, y"}], "small scale")
-    assert table.csv() == 'a,b\n1.0,\n2.0,"x, y"\n# small scale\n'
+    assert table.csv() == 'a,b,note\n1.0,,small scale\n2.0,"x, y",small scale\n'

@@ -22,7 +22,7 @@ from fedcmoo.reproduce.claims import (
 from fedcmoo.reproduce.targets import TARGETS
 
 
-def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
+def claim(resolution: float = 0.3, spread: float = 0.9, final: bool = False) -> Claim:
     return Claim(
         id="c",
         target="t",
@@ -31,8 +31,9 @@ def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
         quantity="A minus B",
         unit="points",
         resolution=resolution,
+        spread=spread,
         paper=2.5,
-        rises=rises,
+        final=final,
     )
 
 
@@ -44,7 +45,7 @@ def claim(resolution: float = 0.3, rises: bool = False) -> Claim:
         ([3.0, -3.0, 0.5], OPEN),  # the seeds disagree
         ([0.5, 0.5, 0.5], OPEN),  # they agree on what one measurement cannot tell from zero
         ([0.61, 0.61], HOLDS),
-        ([1.81], HOLDS),  # one seed: three times the resolution
+        ([1.81], HOLDS),  # one seed: the known spread
         ([1.79], OPEN),
         ([-1.81], FAILS),
         ([5.0, 0.1], OPEN),  # mean 2.55, standard error 2.45
@@ -57,17 +58,18 @@ def test_rule(values: list[float], expected: str) -> None:
     assert judge(claim(), values, full=True).verdict == expected
 
 
-def test_a_level_that_rises_is_refuted_only_at_full_scale() -> None:
-    assert judge(claim(rises=True), [-9.0], full=False).verdict == OPEN
-    assert judge(claim(rises=True), [-9.0], full=True).verdict == FAILS
-    assert judge(claim(rises=True), [9.0], full=False).verdict == HOLDS
+def test_a_claim_about_the_end_is_refuted_only_at_full_scale() -> None:
+    assert judge(claim(final=True), [-9.0], full=False).verdict == OPEN
+    assert judge(claim(final=True), [-9.0], full=True).verdict == FAILS
+    assert judge(claim(final=True), [9.0], full=False).verdict == HOLDS
     assert judge(claim(), [-9.0], full=False).verdict == FAILS
 
 
 def test_standard_error_is_that_of_the_mean_and_no_less_than_the_resolution() -> None:
-    assert standard_error([1.0, 2.0, 3.0], 0.1) == pytest.approx(1 / math.sqrt(3))
-    assert standard_error([1.0, 2.0, 3.0], 0.9) == 0.9
-    assert standard_error([1.0], 0.2) == pytest.approx(0.6)
+    assert standard_error(claim(0.1), [1.0, 2.0, 3.0]) == pytest.approx(1 / math.sqrt(3))
+    assert standard_error(claim(0.9), [1.0, 2.0, 3.0]) == 0.9
+    assert standard_error(claim(0.2, spread=0.7), [1.0]) == 0.7
+    assert standard_error(claim(0.2, spread=0.0), [1.0]) == 0.2
 
 
 def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedcmoo.callbacks import Callback, ProgressBar
@@ -125,6 +126,9 @@ def _plan_table(runs: list[PlannedRun]) -> Table:
     """The runs with their state, and the time they will take."""
     table = Table("run", "for", "rounds", "state", "time", box=None, padding=(0, 2))
     for run in runs:
+        if run.problem:
+            table.add_row(run.name, ", ".join(run.targets), "", f"impossible: {escape(run.problem)}", "")
+            continue
         state = "finished" if run.seconds == 0 else f"{run.done} rounds done" if run.done else "new"
         table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, duration(run.seconds))
     table.caption = f"about {duration(sum(run.seconds for run in runs))} in all"

@@ -18,7 +18,7 @@ FILE = "gram.json"
 
 SEE = (
     "Lower and further left is better: how wrong the server's Gram matrix is (in percent, at unit scale), against what "
-    "a client uploads for it, where 1 is a whole model. The sketch stays exact down to a hundredth of a model."
+    "a client uploads for it, where 1 is a whole model. The sketch (black) should lie lowest where uploads are small."
 )
 COLOURS = {
     "sketch": "#000000",

@@ -49,17 +49,14 @@ class Table:
         return f"### {self.title}\n\n" + "\n".join(lines) + "\n" + note
 
     def csv(self) -> str:
-        """The numbers, with the note as a last comment line."""
+        """The numbers, with the note as a last column."""
+        names: list[str] = list(dict.fromkeys(name for r in self.records for name in r)) or list(self.header)
+        rows = [[r.get(name) for name in names] for r in self.records] or [list(row) for row in self.rows]
         text = io.StringIO()
-        if self.records:
-            names = list(dict.fromkeys(name for record in self.records for name in record))
-            writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows([["" if r.get(name) is None else r[name] for name in names] for r in self.records])
-        else:
-            csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
-        if self.note:
-            text.write(f"# {self.note}\n")
+        writer = csv.writer(text, lineterminator="\n")
+        noted = [self.note] if self.note else []
+        writer.writerow([*names, *(["note"] if self.note else [])])
+        writer.writerows([*row, *noted] for row in rows)
         return text.getvalue()
 
 

@@ -20,18 +20,16 @@ from fedcmoo.report.table import Record, Table
 
 HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided at this scale", "not measured"
 
-SPREAD_OF_ONE = 3
-"""What stands for the spread over seeds where there is one, in resolutions: the claims of Table 1 have spreads of two
-to three resolutions over three seeds of 200 rounds."""
+OURS = "ours"
+"""Where a claim stands that is not the paper's."""
 
 RULE = (
     "A claim is a number that should be positive, measured once for every seed. Its standard error is the "
-    "spread over seeds divided by the square root of their number, but never less than the claim's resolution, which "
-    "is what a single measurement cannot tell from zero (the choice of test images, say); with one seed, whose spread "
-    "is unknown, it is three resolutions. The claim holds if the mean "
-    "is more than two standard errors above zero, does not hold if it is more than two below, and is not decided "
-    "otherwise. Claims marked † are about what many rounds reach (an accuracy, a rate in the limit), so runs below the "
-    "paper's scale can bear them out but not refute them."
+    "spread over seeds (where there is one seed, what is known of it from other runs) divided by the square root of "
+    "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
+    "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
+    "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
+    "training, so shorter runs can bear them out but not refute them."
 )
 
 
@@ -47,8 +45,9 @@ class Claim:
         quantity: what is measured; positive if the claim is true.
         unit: of the quantity.
         resolution: what a single measurement of it cannot tell from zero, one standard error.
+        spread: over seeds, as far as it is known; stands for the measured one where there is one seed.
         paper: the quantity in the paper's own numbers, if it gives them.
-        rises: whether the quantity rises with the number of rounds.
+        final: whether it is about the end of training.
     """
 
     id: str
@@ -58,8 +57,9 @@ class Claim:
     quantity: str
     unit: str
     resolution: float
+    spread: float = 0.0
     paper: float | None = None
-    rises: bool = False
+    final: bool = False
 
     def __post_init__(self) -> None:
         if not self.resolution > 0:
@@ -82,8 +82,9 @@ class Verdict:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """From what `dataclasses.asdict` and JSON made of a verdict."""
-        return cls(Claim(**data["claim"]), data["values"], data["verdict"])
+        """From what `dataclasses.asdict` and JSON made of a verdict; the claim reads as it does today."""
+        (claim,) = (claim for claim in all_claims() if claim.id == data["claim"]["id"])
+        return cls(claim, data["values"], data["verdict"])
 
 
 def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
@@ -95,25 +96,25 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
         full: whether the runs have the paper's scale.
 
     >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
-    >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [2.0], full=True).verdict
+    >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
     ('holds', 'not decided at this scale')
     """
     if not values:
         return Verdict(claim, [], ABSENT)
     if not all(math.isfinite(value) for value in values):
         return Verdict(claim, list(values), OPEN)
-    mean, error = float(np.mean(values)), standard_error(values, claim.resolution)
+    mean, error = float(np.mean(values)), standard_error(claim, values)
     if mean > 2 * error:
         return Verdict(claim, list(values), HOLDS)
-    if mean < -2 * error and (full or not claim.rises):
+    if mean < -2 * error and (full or not claim.final):
         return Verdict(claim, list(values), FAILS)
     return Verdict(claim, list(values), OPEN)
 
 
-def standard_error(values: Sequence[float], resolution: float) -> float:
-    """That of the mean of the values, and no less than the resolution; of one value, three resolutions."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else SPREAD_OF_ONE * resolution
-    return max(spread / math.sqrt(len(values)), resolution)
+def standard_error(claim: Claim, values: Sequence[float]) -> float:
+    """That of the mean of the values, and no less than the resolution."""
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else claim.spread
+    return max(spread / math.sqrt(len(values)), claim.resolution)
 
 
 @cache
@@ -146,10 +147,10 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
         digits = 1 if c.resolution >= 0.1 else 2 if c.resolution >= 0.01 else 3
         ours = "not measured"
         if v.values:
-            error = standard_error(v.values, c.resolution)
+            error = standard_error(c, v.values)
             ours = f"{np.mean(v.values):.{digits}f} ± {error:.{digits}f} {c.unit}"
         paper = "" if c.paper is None else f"{c.paper:.{digits}f} {c.unit}"
-        mark = " †" if c.rises else ""
+        mark = " †" if c.final else ""
         rows.append([c.text + mark, v.verdict, ours, paper, c.quantity, c.where])
         records.append(
             {

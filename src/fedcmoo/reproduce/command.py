@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,13 +32,15 @@ class PlannedRun:
         rounds: how many there will be.
         done: how many there are.
         seconds: how long the others will take, roughly.
+        problem: why it cannot be made, if that is known before.
     """
 
     name: str
     targets: tuple[str, ...]
-    rounds: int
-    done: int
-    seconds: float
+    rounds: int = 0
+    done: int = 0
+    seconds: float = 0.0
+    problem: str = ""
 
 
 def choose(names: Iterable[str]) -> list[Target]:
@@ -49,11 +53,16 @@ def choose(names: Iterable[str]) -> list[Target]:
 
 
 def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[PlannedRun]:
-    """All runs that the targets need, each once."""
+    """All runs that the targets need, each once, and the parts that no run can be planned for."""
     found: dict[Path, PlannedRun] = {}
+    impossible: list[PlannedRun] = []
     for target in targets:
         for part in target.parts:
-            labels = target.plan(study, part)
+            try:
+                labels = target.plan(study, part)
+            except ValueError as error:
+                impossible.append(PlannedRun(part, (target.name,), problem=describe(error)))
+                continue
             for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
                 place = runs.place(config)
                 if place in found:
@@ -63,7 +72,7 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
                 seconds = estimate(config, runs, usable_cores())
                 name = f"{part} {label}, seed {config.seed}"
                 found[place] = PlannedRun(name, (target.name,), config.rounds, runs.rounds_done(config), seconds)
-    return list(found.values())
+    return [*found.values(), *impossible]
 
 
 def reproduce(
@@ -89,9 +98,10 @@ def reproduce(
             failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
             place = Outcome.place(out, target.name)
             if not outcome.is_empty or not place.exists():  # what an earlier call made stays
-                if outcome.failures and place.exists():
-                    place.replace(place.with_name(f"{place.name}.before"))
-                    say(f"{target.name}: not all of it could be made; what was there before is in {place.name}.before")
+                if outcome.failures and place.exists() and not Outcome.load(place).failures:
+                    before = place.with_name(f"{place.name}.before")
+                    shutil.copyfile(place, before)
+                    say(f"{target.name}: not all of it could be made; what was there before is in {before.name}")
                 outcome.save(out)
             write_summary(out)
         except Exception as error:
@@ -130,7 +140,7 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
 def _without_places(text: str, study: Study, runs: Runs) -> str:
     """A message that can be published: without the folders of this machine."""
     for place, name in ((data_folder(study.data), "DATA"), (runs.folder, "RUNS")):
-        text = text.replace(str(place), name)
+        text = text.replace(f"{place}{os.sep}", f"{name}{os.sep}")
     return text
 
 

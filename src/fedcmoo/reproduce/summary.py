@@ -10,7 +10,7 @@ from pathlib import Path
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.report.page import Section, versions, write_page
 from fedcmoo.report.table import Table
-from fedcmoo.reproduce.claims import ABSENT, FAILS, HOLDS, OPEN, claims_table
+from fedcmoo.reproduce.claims import ABSENT, FAILS, HOLDS, OPEN, OURS, all_claims, claims_table
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.targets import TARGETS
 
@@ -33,7 +33,7 @@ def write_summary(folder: Path) -> None:
     outcomes = outcomes_in(folder)
     table = _claims(outcomes)
     write_atomically(folder / "claims.md", table.markdown().encode())
-    write_atomically(folder / "claims.csv", table.csv().encode())
+    write_atomically(folder / "claims.csv", replace(table, note="").csv().encode())
     write_atomically(folder / "README.md", _index(outcomes).encode())
 
 
@@ -59,9 +59,15 @@ def _short(table: Table) -> Table:
 
 def count_verdicts(outcomes: Sequence[Outcome]) -> str:
     """How many claims hold, and how many do not."""
-    count = Counter(verdict.verdict for outcome in outcomes for verdict in outcome.verdicts)
+    every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
+    count = Counter(verdict.verdict for verdict in every)
+    count[ABSENT] += len(all_claims()) - len(every)
     verdicts = ", ".join(f"{verdict}: {count[verdict]}" for verdict in (HOLDS, FAILS, OPEN, ABSENT))
-    return f"The verdicts on {count.total()} claims of the paper: {verdicts}."
+    made = {outcome.target for outcome in outcomes}
+    missing = ", ".join(name for name in TARGETS if name not in made)
+    own = sum(claim.where == OURS for claim in all_claims())
+    text = f"The verdicts on {count.total() - own} claims of the paper and {own} of our own: {verdicts}."
+    return f"{text} Not made: {missing}." if missing else text
 
 
 def _section(outcome: Outcome) -> Section:

@@ -37,15 +37,17 @@ class Gram(Target):
         return Made([_table(benches, note)], [chart], measured)
 
 
-def at_d(bench: GramBench, estimator: str) -> float:
-    """The mean error in percent at an upload of d, or of nearly nothing for the sum of Gram matrices."""
+def at_d(bench: GramBench, estimator: str) -> float | None:
+    """The mean error in percent at an upload of d, or of nearly nothing for the sum of Gram matrices; None if d is too
+    little for the estimator, as for the quantizer and 40 objectives."""
     by_budget = errors(bench, estimator)
-    return by_budget[max(by_budget)]
+    return by_budget[max(by_budget)] if by_budget else None
 
 
 def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
     def gap(worse: str, better: str) -> list[float]:
-        return [at_d(bench, worse) - at_d(bench, better) for bench in benches]
+        pairs = [(at_d(bench, worse), at_d(bench, better)) for bench in benches]
+        return [a - b for a, b in pairs if a is not None and b is not None]
 
     measured = {
         f"gram-mask-one-way-{part}": gap("one-way random mask", "one-way randomized SVD"),
@@ -67,7 +69,8 @@ def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
         row = [estimator]
         for part, same in benches.items():
             paper = PAPER.get(estimator, {}).get(part)
-            row += [mean_and_spread([at_d(b, estimator) for b in same], 2), "" if paper is None else f"{paper:.2f}"]
+            ours = [error for b in same if (error := at_d(b, estimator)) is not None]
+            row += [mean_and_spread(ours, 2) if ours else "–", "" if paper is None else f"{paper:.2f}"]
             records += [
                 {"experiment": part, "estimator": estimator, "run": n, "budget": budget, "nrmse": error, "paper": paper}
                 for n, bench in enumerate(same)
