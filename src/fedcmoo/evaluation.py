@@ -62,3 +62,23 @@ def not_finite(scores: Scores) -> list[tuple[str, str, float]]:
     """
     every = [(name, metric, value) for name, values in scores.items() for metric, value in values.items()]
     return [score for score in every if not math.isfinite(score[2])]
+
+
+def metric_names(scores: Scores) -> list[str]:
+    """The names of all metrics that some objective has, the loss last.
+
+    >>> metric_names({"click": {"loss": 0.3, "accuracy": 0.9}, "dwell": {"loss": 2.0}})
+    ['accuracy', 'loss']
+    """
+    names = dict.fromkeys(name for values in scores.values() for name in values)
+    return sorted(names, key=lambda name: name == "loss")
+
+
+def mean_score(scores: Scores, metric: str) -> float:
+    """The mean of a metric over the objectives that have it.
+
+    >>> mean_score({"click": {"loss": 1.0, "accuracy": 0.9}, "dwell": {"loss": 2.0}}, "accuracy")
+    0.9
+    """
+    found = [values[metric] for values in scores.values() if metric in values]
+    return sum(found) / len(found)

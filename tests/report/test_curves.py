@@ -39,3 +39,16 @@ def test_forty_objectives_have_lines_and_no_legend() -> None:
     losses, _ = plot_curves({"run": [history(40)]}).axes
     assert len(losses.get_lines()) == 40
     assert losses.get_legend() is None
+
+
+def test_objectives_with_different_metrics() -> None:
+    scores = {"click": {"loss": 1.0}, "dwell": {"loss": 3.0, "accuracy": 0.5}}
+    run = [Record(1, [0], {"click": 0.5, "dwell": 0.5}, test=scores)]
+    accuracy, loss, _ = plot_curves({"run": [run]}).axes
+    assert [line.get_label() for line in accuracy.get_lines()] == ["dwell"]
+    assert len(loss.get_lines()) == 2
+    accuracy, loss = plot_curves({"a": [run], "b": [run]}).axes
+    assert [float(np.asarray(line.get_ydata())[0]) for line in (accuracy.get_lines()[0], loss.get_lines()[0])] == [
+        0.5,
+        2,
+    ]

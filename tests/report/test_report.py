@@ -78,6 +78,23 @@ def test_page_of_a_comparison_and_a_run(runs: Path) -> None:
     assert "0.7000 ± 0.1414" in page.read_text()
 
 
+def test_page_of_objectives_with_different_metrics_and_negative_weights(tmp_path: Path) -> None:
+    scores = {"click": {"loss": 1.0}, "dwell": {"loss": 3.0, "accuracy": 0.5}}
+    record = Record(1, [0], {"click": -0.5, "dwell": 1.5}, up={"train": 1}, test=scores)
+    (tmp_path / "history.jsonl").write_text(record.to_json() + "\n")
+    report([tmp_path], tmp_path / "report.html")
+    curves, weights = charts_in(tmp_path / "report.html").values()
+    lines = {panel["title"]: panel["lines"][0]["y"] for panel in curves["panels"]}
+    assert lines == {
+        "mean accuracy": [0.5],
+        "mean loss": [2.0],
+        "dwell: accuracy": [0.5],
+        "click: loss": [1.0],
+        "dwell: loss": [3.0],
+    }
+    assert weights["panels"][0]["y_range"] == [-0.5, 1.5]
+
+
 def test_page_of_a_sweep_and_a_gram_bench(tmp_path: Path) -> None:
     points = []
     for name, preference in (("1_2", (1.0, 2.0)), ("2_1", (2.0, 1.0))):

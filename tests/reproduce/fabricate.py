@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedcmoo.bench.gram import BUDGETS, entries
+import torch
+
+from fedcmoo.bench.gram import BUDGETS, entries, possible
 from fedcmoo.bench.gram_result import PAPER, GramBench, Row
 from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record
@@ -19,6 +21,7 @@ from fedcmoo.reproduce.rate import NOTE
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import Target
+from fedcmoo.rounds import Sizes
 from fedcmoo.settings import write_toml
 
 NAMES = {"celeba": 40, "celeba5": 5, "qm9": 11}
@@ -106,13 +109,14 @@ def faded(end: Scores, share: float) -> Scores:
 
 def bench(problem: str) -> GramBench:
     """A comparison with the paper's errors at an upload of d, and larger ones below."""
-    rows = []
-    for entry in entries(BUDGETS):
+    rows, M = [], NAMES.get(problem, 2)
+    sizes = Sizes(d=10**6, d_shared=10**6, M=M, buffers=0, counters=0, dtype=torch.float32)
+    for entry in (entry for entry in entries(BUDGETS) if possible(entry, sizes)):
         error = PAPER.get(entry.name, {}).get(problem, 0.5) / 100 / math.sqrt(entry.budget or 1)
         rows.append(
             Row(entry.name, entry.budget, [error], [error], max(entry.budget, 1e-3) * 4000, 0.0, 0.01, 0.01, None)
         )
-    return GramBench(problem, 1000, NAMES.get(problem, 2), 20, rows)
+    return GramBench(problem, 1000, M, 20, rows)
 
 
 def runs_in(folder: Path) -> Runs:

@@ -25,6 +25,7 @@ from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.reproduce.targets.rate import Rate
 
 SETTINGS = {
     "problem.train_pairs": 60,
@@ -120,6 +121,28 @@ def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
     assert list(reproduce(choose(["rate"]), study, tmp_path, other)) == ["rate valleys"]
     assert not Outcome.load(Outcome.place(tmp_path, "rate")).failures  # what was made before stays
     assert (tmp_path / "rate.md").read_text() == before
+
+
+def test_a_plan_without_a_part_names_it(tmp_path: Path) -> None:
+    result = invoke("table1", "rate", "--dry-run", "--set", "problem.train_pairs=60", "--out", str(tmp_path))
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "mnist-fmnist table1 60 new" in text
+    assert "impossible: unknown setting" in text
+
+
+def test_a_whole_outcome_is_kept_when_parts_fail_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, runs = Study(rounds=2), Runs(tmp_path / "runs")
+    assert reproduce(choose(["rate"]), study, tmp_path, runs) == {}
+    whole = Outcome.place(tmp_path, "rate").read_text()
+    monkeypatch.setattr(Rate, "parts", ("valleys", "hills"))
+    monkeypatch.setattr(
+        Rate, "plan", lambda self, study, part, plan=Rate.plan: {"valleys": plan}[part](self, study, part)
+    )
+    for _ in range(2):
+        assert list(reproduce(choose(["rate"]), study, tmp_path, runs)) == ["rate hills"]
+        assert list(Outcome.load(Outcome.place(tmp_path, "rate")).failures) == ["hills"]
+        assert (tmp_path / "data/rate.json.before").read_text() == whole
 
 
 def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,11 @@ def test_claims_on_the_papers_numbers_measure_what_the_paper_has(outcomes: dict[
         assert verdict.verdict == HOLDS
 
 
+def test_an_estimator_without_room_has_an_empty_cell(outcomes: dict[str, Outcome]) -> None:
+    # d numbers are less than two bits for each of 40 gradients' entries.
+    assert cells(outcomes["gram"], 0, "one-way quantizer")[1::2] == [*["0.50 ± 0.00"] * 3, "–"]
+
+
 def test_drift_grows_as_made(outcomes: dict[str, Outcome]) -> None:
     # FSMGDA loses 0.1 points of the first of two objectives for every local step, and the steps go from 2 to 20.
     assert values(outcomes["drift"], "drift-grows-multimnist") == pytest.approx([0.9, 0.9])
@@ -90,6 +96,13 @@ def test_drift_grows_as_made(outcomes: dict[str, Outcome]) -> None:
 def test_qm9_at_equal_upload(outcomes: dict[str, Outcome]) -> None:
     assert values(outcomes["qm9"], "qm9-rounds") == pytest.approx([100 * (1 - 1 / 1.4)] * 2)
     assert values(outcomes["qm9"], "qm9-communication") == pytest.approx([0.1, 0.1])
+    # After 12 rounds FedCMOO has uploaded 22.8 models: 0.8 / 11 of the way from FSMGDA's second round to its third.
+    end = 0.1 * 21 / 11
+    second, third = (
+        1.4 * end * (1 - rest) + 2.3 * rest for rest in (math.exp(-5 * t / 12) - math.exp(-5) for t in (2, 3))
+    )
+    expected = 100 * (1 - end / (second + (third - second) * 0.8 / 11))
+    assert values(outcomes["qm9"], "qm9-upload") == pytest.approx([expected] * 2)
     chart = outcomes["qm9"].charts[0]
     last = {line.label: line.x[chart.panels[1].axes[0]][-1] for line in chart.panels[1].lines}
     assert last == pytest.approx({"FSMGDA": 12 * 11, "FedCMOO": 12 * 1.9, "FedCMOO-Pref": 12 * 1.9})

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedcmoo.evaluation import mean_score, metric_names
 from fedcmoo.history import Record
 
 Runs = Mapping[str, Sequence[Sequence[Record]]]
@@ -49,12 +50,8 @@ def plot_curves(runs: Runs, x: str = "round", title: str = "") -> Figure:
 
 
 def _metrics(runs: Runs) -> list[str]:
-    for histories in runs.values():
-        for record in histories[0]:
-            if record.scores:
-                first = next(iter(record.scores.values()))
-                return sorted(first, key=lambda name: name == "loss")
-    return ["loss"]
+    scores = (record.scores for histories in runs.values() for record in histories[0] if record.scores)
+    return next((metric_names(found) for found in scores), ["loss"])
 
 
 def _split(runs: Runs) -> str:
@@ -71,7 +68,7 @@ def _positions(history: Sequence[Record], x: str) -> list[float]:
 
 def _objectives(ax: Axes, history: Sequence[Record], metric: str, x: str) -> None:
     at = [(p, r.scores) for p, r in zip(_positions(history, x), history, strict=True) if r.scores]
-    for name in at[0][1] if at else ():
+    for name in [name for name, values in at[0][1].items() if metric in values] if at else ():
         ax.plot([p for p, _ in at], [scores[name][metric] for _, scores in at], label=name)
 
 
@@ -87,7 +84,7 @@ def _band(ax: Axes, label: str, histories: Sequence[Sequence[Record]], metric: s
     curves = []
     for history in histories:
         at = [(p, r.scores) for p, r in zip(_positions(history, x), history, strict=True) if r.scores]
-        curves.append(np.array([[p, np.mean([s[metric] for s in scores.values()])] for p, scores in at]))
+        curves.append(np.array([[p, mean_score(scores, metric)] for p, scores in at]))
     n = min(len(curve) for curve in curves)
     if n == 0:
         return

@@ -71,7 +71,7 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -
 
 
 def versions() -> str:
-    """The versions of what computed the numbers."""
+    """The versions with which a page was made."""
     names = ["fedcmoo", "torch", "numpy", "scipy"]
     return ", ".join([f"{name} {metadata.version(name)}" for name in names] + [f"Python {platform.python_version()}"])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedcmoo.evaluation import Scores
+from fedcmoo.evaluation import Scores, mean_score, metric_names
 from fedcmoo.report.chart import Chart, Line, Panel, thinned
 from fedcmoo.report.runs import Labelled
 
@@ -20,12 +20,8 @@ MOST_OBJECTIVES = 12
 
 
 def metrics_of(runs: Labelled) -> list[str]:
-    """The metrics of the first objective, the loss last."""
-    for same in runs.values():
-        for run in same:
-            if run.evaluated:
-                return sorted(next(iter(run.final.values())), key=lambda name: name == "loss")
-    return []
+    """All metrics, the loss last."""
+    return next((metric_names(run.final) for same in runs.values() for run in same if run.evaluated), [])
 
 
 def curve_lines(runs: Labelled, value: Callable[[Scores], float]) -> list[Line]:
@@ -56,12 +52,13 @@ def curves_chart(problem: str, runs: Labelled, note: str = "") -> Chart:
     """A panel for each metric's mean over objectives, then one for each objective's."""
     metrics = metrics_of(runs)
     panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in metrics]
-    names = list(next(run for same in runs.values() for run in same if run.evaluated).final) if panels else []
-    if 1 < len(names) <= MOST_OBJECTIVES:
+    final = next(run for same in runs.values() for run in same if run.evaluated).final if panels else {}
+    if 1 < len(final) <= MOST_OBJECTIVES:
         panels += [
             Panel(f"{name}: {metric}", metric, curve_lines(runs, value_of(name, metric)))
             for metric in metrics
-            for name in names
+            for name, values in final.items()
+            if metric in values
         ]
     see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
     return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)
@@ -77,14 +74,18 @@ def weights_chart(problem: str, runs: Labelled, note: str = "") -> Chart:
         for name in list(same[0].history[0].weights)[:MOST_OBJECTIVES]:
             mean = np.mean([[record.weights[name] for record in run.history[:n]] for run in same], axis=0)
             lines.append(Line(name, {"round": thinned(rounds)}, thinned(mean.tolist())))
-        panels.append(Panel(label, "weight", lines, y_range=(-0.02, 1.02)))
+        every = [y for line in lines for y in line.y]
+        panels.append(Panel(label, "weight", lines, y_range=(min(-0.02, *every), max(1.02, *every))))
+    M = max(len(same[0].history[0].weights) for same in runs.values())
     see = "How much each objective counts in a round: equal weights are averaging, a weight of 1 leaves one alone."
+    if M > MOST_OBJECTIVES:
+        see += f" The first {MOST_OBJECTIVES} of {M} objectives are shown."
     return Chart(f"weights-{problem}", f"{problem}: the objectives' weights over time", see, panels, note)
 
 
 def mean_of(metric: str) -> Callable[[Scores], float]:
     """A metric's mean over objectives."""
-    return lambda scores: float(np.mean([values[metric] for values in scores.values()]))
+    return lambda scores: mean_score(scores, metric)
 
 
 def value_of(objective: str, metric: str) -> Callable[[Scores], float]:

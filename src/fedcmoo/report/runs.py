@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedcmoo.config import read_toml
-from fedcmoo.evaluation import Scores
+from fedcmoo.evaluation import Scores, mean_score
 from fedcmoo.history import Record, read_history
 
 TITLES = {
@@ -67,16 +67,16 @@ class SavedRun:
         return self.evaluated[-1][1]
 
     def values(self, metric: str) -> list[float]:
-        """One of the last scores for each objective."""
-        return [scores[metric] for scores in self.final.values()]
+        """One of the last scores, for each objective that has it."""
+        return [scores[metric] for scores in self.final.values() if metric in scores]
 
     def mean(self, metric: str) -> float:
         """The mean over objectives of one of the last scores."""
-        return float(np.mean(self.values(metric)))
+        return mean_score(self.final, metric)
 
     def curve(self, metric: str) -> list[float]:
         """The mean over objectives at every evaluation."""
-        return [float(np.mean([s[metric] for s in scores.values()])) for _, scores in self.evaluated]
+        return [mean_score(scores, metric) for _, scores in self.evaluated]
 
     @cached_property
     def uploaded(self) -> list[float]:
