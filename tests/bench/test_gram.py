@@ -56,6 +56,19 @@ def test_riding_along_changes_nothing(method: FedCMOO | FedCMOOPref) -> None:
     assert [len(row.nrmse) for row in bench.rows] == [2] * len(bench.rows)
 
 
+def test_an_interrupted_comparison_goes_on(tmp_path: Path) -> None:
+    problem, method = classification(), FedCMOO(batch_size=8)
+
+    def run(rounds: int, folder: Path, resume: bool = False) -> list[tuple[list[float], list[float], float]]:
+        bench = bench_gram(
+            problem, method, rounds, budgets=[1.0], clients_per_round=3, folder=tmp_path / folder, resume=resume
+        )
+        return [(list(row.nrmse), list(row.normalized), row.upload) for row in bench.rows]
+
+    run(2, Path("cut"))
+    assert run(5, Path("cut"), resume=True) == run(5, Path("whole"))
+
+
 class Records(Callback):
     """Keeps the records of a run."""
 

@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -51,14 +52,11 @@ class Entry:
 
 
 @dataclass
-class Ledger:
-    """What an estimator cost and how far off it was, in all measured rounds."""
+class Cost:
+    """The seconds of an estimator in a round: of all clients, and of the server."""
 
     encode: float = 0.0
     combine: float = 0.0
-    peak: int | None = None
-    nrmse: list[float] = field(default_factory=list)
-    normalized: list[float] = field(default_factory=list)
 
 
 def entries(budgets: Sequence[float]) -> list[Entry]:
@@ -103,6 +101,8 @@ def bench_gram(
     clients_per_round: int | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
+    folder: Path | None = None,
+    resume: bool = False,
 ) -> GramBench:
     """Train, and compare every estimator at equal budgets with the exact Gram matrix of the same cohort's Jacobians.
 
@@ -114,7 +114,7 @@ def bench_gram(
         budgets: uploads in multiples of d numbers.
         only: compare estimators whose name contains one of these; all of them by default. Large models compute their
             Jacobians anew for every estimator.
-        clients_per_round, seed, callbacks: as in `fit`.
+        clients_per_round, seed, callbacks, folder, resume: as in `fit`.
     """
     if every < 1:
         raise ValueError(f"every must be at least 1, but got {every}")
@@ -135,30 +135,37 @@ def bench_gram(
         engine=Local(),  # the estimators are timed, so they run here and one after the other
         evaluate_every=rounds,
         callbacks=callbacks,
+        folder=folder,
+        resume=resume,
     )
     measured = [record for record in result.history if (record.round - 1) % every == 0]
-    rows = [
-        _row(entry, compared.ledgers[entry.label], measured)
-        for entry in compared.entries
-        if entry.label in compared.ledgers
-    ]
+    rows = [_row(entry, measured) for entry in chosen if possible(entry, sizes)]
     return GramBench(problem.name, result.sizes.d_shared, result.sizes.M, rounds, rows)
 
 
-def _row(entry: Entry, ledger: Ledger, measured: Sequence[Record]) -> Row:
+def _row(entry: Entry, measured: Sequence[Record]) -> Row:
     phases = [phase for phase in measured[0].up if phase.startswith(entry.label + "/")]
     clients = sum(len(record.cohort) for record in measured)
+
+    def noted(what: str) -> list[float]:
+        return [record.notes[note] for record in measured if (note := _note(entry, what)) in record.notes]
+
     return Row(
         estimator=entry.name,
         budget=entry.budget,
-        nrmse=ledger.nrmse,
-        normalized=ledger.normalized,
+        nrmse=noted("nrmse"),
+        normalized=noted("normalized"),
         upload=sum(record.up[phase] for record in measured for phase in phases) / clients,
         download=sum(record.down[phase] for record in measured for phase in phases) / clients,
-        encode_seconds=ledger.encode / clients,
-        combine_seconds=ledger.combine / len(measured),
-        peak_bytes=ledger.peak,
+        encode_seconds=sum(noted("encode")) / clients,
+        combine_seconds=sum(noted("combine")) / len(measured),
+        peak_bytes=int(max(noted("peak"))) if noted("peak") else None,
     )
+
+
+def _note(entry: Entry, what: str) -> str:
+    """The name of a measurement in the history's notes: so it is kept with its round, also where a run is resumed."""
+    return f"{entry.label}: {what}"
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ class Compared:
 
     entries: tuple[Entry, ...]
     every: int
-    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    costs: dict[str, Cost] = field(default_factory=dict, repr=False, compare=False)
 
     sums_only: ClassVar[bool] = False
     asks_cohort: ClassVar[bool] = True
@@ -188,16 +195,18 @@ class Compared:
         return exact
 
     def _measure(self, entry: Entry, exact: Matrix, server: Server) -> Generator[Ask, Sums, None]:
-        ledger = self.ledgers.setdefault(entry.label, Ledger())
+        cost = self.costs[entry.label] = Cost()
         with PeakMemory() as peak:
-            G = yield from _renamed(entry.gram, entry.label, server, ledger)
+            G = yield from _renamed(entry.gram, entry.label, server, cost)
+        server.notes[_note(entry, "nrmse")] = nrmse(G, exact)
+        server.notes[_note(entry, "normalized")] = nrmse(unit_scale(G), unit_scale(exact))
+        server.notes[_note(entry, "encode")] = cost.encode
+        server.notes[_note(entry, "combine")] = cost.combine
         if peak.bytes is not None:
-            ledger.peak = max(ledger.peak or 0, peak.bytes)
-        ledger.nrmse.append(nrmse(G, exact))
-        ledger.normalized.append(nrmse(unit_scale(G), unit_scale(exact)))
+            server.notes[_note(entry, "peak")] = float(peak.bytes)
 
 
-def _renamed(gram: Gram, label: str, server: Server, ledger: Ledger | None = None) -> Estimate:
+def _renamed(gram: Gram, label: str, server: Server, cost: Cost | None = None) -> Estimate:
     """An estimate whose phases bear the label; the server's own part of it is timed."""
     steps = gram.estimate(server)
     sums: Sums | None = None
@@ -209,8 +218,8 @@ def _renamed(gram: Gram, label: str, server: Server, ledger: Ledger | None = Non
             G: Matrix = end.value
             return G
         finally:
-            if ledger is not None:
-                ledger.combine += time.process_time() - start
+            if cost is not None:
+                cost.combine += time.process_time() - start
         sums = yield replace(ask, phase=f"{label}/{ask.phase}")
 
 
@@ -229,7 +238,7 @@ class Timed(Task):
             client.first = FirstStep(J, client.model.buffers(), client.model.counters())
         start = time.process_time()
         reply = self.task.answer(client, message)
-        self.compared.ledgers[self.label].encode += time.process_time() - start
+        self.compared.costs[self.label].encode += time.process_time() - start
         if not client.keeps_jacobian:
             client.first = None
         return reply
@@ -237,7 +246,7 @@ class Timed(Task):
     def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
         start = time.process_time()
         arrays = self.task.accept(reply, message, sizes, sender)
-        self.compared.ledgers[self.label].combine += time.process_time() - start
+        self.compared.costs[self.label].combine += time.process_time() - start
         return arrays
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.checkpoint import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.report.gram_chart import FILE
+from fedcmoo.report.runs import SavedRun
 from fedcmoo.reproduce.study import StudyConfig
 from fedcmoo.settings import write_toml
 
@@ -35,12 +35,11 @@ class GramStudy(StudyConfig):
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
 
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
-        """Measure; an interrupted comparison starts anew, since a part of it says nothing about its times."""
+        """Measure, or go on with it."""
         if not isinstance(self.method, (FedCMOO, FedCMOOPref)):
             raise ValueError(f"method must be one that estimates a Gram matrix, but got {type(self.method).__name__}")
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
-        start = time.perf_counter()
         bench = bench_gram(
             self.build(),
             self.method,
@@ -50,7 +49,9 @@ class GramStudy(StudyConfig):
             clients_per_round=self.clients_per_round,
             seed=self.seed,
             callbacks=callbacks,
+            folder=folder,
+            resume=resume,
         )
         write_atomically(folder / FILE, json.dumps(bench.summary(), indent=1).encode())
-        about = {"rounds": self.rounds, "seconds": time.perf_counter() - start}
+        about = {"rounds": self.rounds, "seconds": SavedRun(folder).seconds}
         write_atomically(folder / "result.json", json.dumps(about).encode())

@@ -79,6 +79,10 @@ OBJECTIVES = {"celeba": 40, "celeba5": 5, "qm9": 11}
 """The number of objectives; two where nothing is said."""
 
 
+COMPARISON = 10
+"""What all Gram estimators together cost a client, in local steps."""
+
+
 def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
     """Seconds that a run still needs: from finished runs like it where there are any, else a rough guess."""
     if runs.is_finished(config):
@@ -98,7 +102,8 @@ def _measured(config: StudyConfig, runs: Runs) -> float | None:
 
 
 def _work(table: Any) -> dict[str, Any]:
-    names = ("problem.name", "method.name", "method.local_steps", "method.batch_size", "clients_per_round", "budgets")
+    names = ["problem.name", "clients_per_round", "every", "budgets"]
+    names += [f"method.{name}" for name in ("name", "local_steps", "batch_size", "measure_every")]
     flat = flatten(table)
     return {name: flat.get(name) for name in names}
 
@@ -110,5 +115,7 @@ def _guessed(config: StudyConfig, cores: int) -> float:
     each = getattr(config.method, "measure_every", 1)
     steps = {"fsmgda": M, "local-progress": 1 + 5 * M / each}.get(method, 1) * config.method.local_steps
     gradients = 0 if method in ("fedavg", "fsmgda") else M
+    if work["every"]:  # a comparison of Gram estimators, in one process
+        gradients, cores = gradients + COMPARISON / work["every"], 1
     batch = (config.method.batch_size or 128) / 128
     return (steps + gradients) * ROUGH.get(problem, 0.02) * batch * config.clients_per_round / cores
