@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.engines import Local
+from fedcmoo.report.runs import flatten
 from fedcmoo.reproduce.command import choose
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
@@ -78,10 +79,28 @@ def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:
 def test_full_scale_is_the_papers() -> None:
     for name in ("drift", "table2", "local-progress", "gram", "qm9"):
         target = TARGETS[name]()
-        assert target.scale(Study(full=True), target.parts) == "the paper's scale: 3 seeds"
+        assert target.scale(Study(full=True), target.parts) == "full scale: 3 seeds"
         assert target.scale(Study(), target.parts).startswith("small scale")
         assert target.scale(Study(full=True, rounds=100), target.parts).startswith("small scale")
     assert TARGETS["rate"]().scale(Study(full=True), ["valleys"]) == "full scale: T from 100 to 10,000, 3 seeds"
+
+
+def test_full_scale_has_the_papers_settings() -> None:
+    # Section 6.1 and appendix D: 100 clients, 10 in a round, batches of 128, 10 local steps; rates by method.
+    (fsmgda, fedcmoo, pref) = (
+        TARGETS["table1"]().plan(Study(full=True), "multimnist")[name][0]
+        for name in ("FSMGDA", "FedCMOO", "FedCMOO-Pref")
+    )
+    for config, rates in ((fsmgda, (2.0, 0.1)), (fedcmoo, (1.2, 0.5)), (pref, (1.6, 0.3))):
+        table = flatten(config.to_table())
+        assert (table["method.server_lr"], table["method.client_lr"]) == rates
+        assert (table["problem.clients"], table["clients_per_round"]) == (100, 10)
+        assert (table["method.batch_size"], table["method.local_steps"]) == (128, 10)
+        assert (table["rounds"], table["problem.alpha"]) == (500, 0.3)
+    (qm9,) = TARGETS["qm9"]().plan(Study(full=True, seeds=(0,)), "qm9")["FedCMOO"]
+    table = flatten(qm9.to_table())
+    assert (table["problem.clients"], table["clients_per_round"], table["method.local_steps"]) == (20, 4, 14)
+    assert (table["method.server_lr"], table["method.client_lr"]) == (1.0, 0.01)
 
 
 def test_unknown_target() -> None:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def reproduce(
     targets: Annotated[list[str], typer.Argument(help="tables and figures, or all", metavar="TARGET...")],
     full: Annotated[
-        bool, typer.Option("--full/--small", help="the paper's scale, or one that two cores finish in minutes")
+        bool,
+        typer.Option(
+            "--full/--small",
+            help="the paper's settings and 500 rounds, or a scale that two cores finish in minutes",
+        ),
     ] = False,
     rounds: Annotated[
         list[str] | None,

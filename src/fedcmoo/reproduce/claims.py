@@ -93,7 +93,7 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
     Args:
         claim: what is claimed.
         values: the quantity, one for each seed.
-        full: whether the runs have the paper's scale.
+        full: whether the runs have full scale.
 
     >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
     >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict

@@ -125,7 +125,7 @@ def scale_line(
         short = short or (bool(differences) and not more_rounds_only)
         text = ", ".join([seeds, *(f"{name} {value}" for name, value in differences.items())])
         parts.setdefault(text, []).append(part)
-    head = "small scale (in brackets, full scale)" if short else "the paper's scale"
+    head = "small scale (in brackets, full scale)" if short else "full scale"
     several = len(parts) > 1
     texts = [(f"{', '.join(names)}: " if several else "") + text for text, names in parts.items()]
     return f"{head}: " + "; ".join([*texts, *([f"left out: {', '.join(left_out)}"] if left_out else [])])
