@@ -130,8 +130,8 @@ def _plan_table(runs: list[PlannedRun]) -> Table:
     """The runs with their state, and the time they will take."""
     table = Table("run", "for", "rounds", "state", "time", box=None, padding=(0, 2))
     for run in runs:
-        if run.problem:
-            table.add_row(run.name, ", ".join(run.targets), "", f"impossible: {escape(run.problem)}", "")
+        if run.impossible:
+            table.add_row(run.name, ", ".join(run.targets), "", f"impossible: {escape(run.impossible)}", "")
             continue
         state = "finished" if run.seconds == 0 else f"{run.done} rounds done" if run.done else "new"
         table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, duration(run.seconds))

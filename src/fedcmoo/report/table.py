@@ -52,11 +52,11 @@ class Table:
         """The numbers, with the note as a last column."""
         names: list[str] = list(dict.fromkeys(name for r in self.records for name in r)) or list(self.header)
         rows = [[r.get(name) for name in names] for r in self.records] or [list(row) for row in self.rows]
+        last = {"note": self.note} if self.note else {}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        noted = [self.note] if self.note else []
-        writer.writerow([*names, *(["note"] if self.note else [])])
-        writer.writerows([*row, *noted] for row in rows)
+        writer.writerow([*names, *last])
+        writer.writerows([*row, *last.values()] for row in rows)
         return text.getvalue()
 
 

@@ -32,7 +32,7 @@ class PlannedRun:
         rounds: how many there will be.
         done: how many there are.
         seconds: how long the others will take, roughly.
-        problem: why it cannot be made, if that is known before.
+        impossible: why it cannot be made, if that is known before.
     """
 
     name: str
@@ -40,7 +40,7 @@ class PlannedRun:
     rounds: int = 0
     done: int = 0
     seconds: float = 0.0
-    problem: str = ""
+    impossible: str = ""
 
 
 def choose(names: Iterable[str]) -> list[Target]:
@@ -61,7 +61,7 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
             try:
                 labels = target.plan(study, part)
             except ValueError as error:
-                impossible.append(PlannedRun(part, (target.name,), problem=describe(error)))
+                impossible.append(PlannedRun(part, (target.name,), impossible=describe(error)))
                 continue
             for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
                 place = runs.place(config)

@@ -80,7 +80,7 @@ OBJECTIVES = {"celeba": 40, "celeba5": 5, "qm9": 11}
 
 
 COMPARISON = 10
-"""What all Gram estimators together cost a client, in local steps."""
+"""What all Gram estimators together cost a client, in local steps: a guess, for the same estimates."""
 
 
 def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
