@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from fedcmoo.engines.flower.deploy import Deployment
+    from fedcmoo.flower.deploy import Deployment
 
 
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A SuperLink and three SuperNodes."""
     pytest.importorskip("flwr")
-    from fedcmoo.engines.flower.deploy import Deployment
+    from fedcmoo.flower.deploy import Deployment
 
     with Deployment(tmp_path_factory.mktemp("federation"), nodes=3, durable=True) as deployment:
         yield deployment

@@ -23,10 +23,10 @@ from flwr.app import Context, RecordDict
 from fedcmoo import fit
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local, Session
-from fedcmoo.engines.flower.demo import run_app
-from fedcmoo.engines.flower.deploy import Deployment
-from fedcmoo.engines.flower.keys import write_keys
-from fedcmoo.engines.flower.template import write_app
+from fedcmoo.flower.demo import run_app
+from fedcmoo.flower.deploy import Deployment
+from fedcmoo.flower.keys import write_keys
+from fedcmoo.flower.template import write_app
 from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
@@ -107,7 +107,7 @@ TAMPER = '''
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
 
-from fedcmoo.engines.flower.wire import from_array, to_array
+from fedcmoo.flower.wire import from_array, to_array
 from fedcmoo.messages import Message
 
 

@@ -21,9 +21,9 @@ from flwr.app import Context, RecordDict
 
 from fedcmoo.config import RunConfig
 from fedcmoo.data.remote import NotHereError, RemoteClients
-from fedcmoo.engines.flower import RunSettings
-from fedcmoo.engines.flower.keys import commands, write_keys
-from fedcmoo.engines.flower.template import write_app
+from fedcmoo.flower import RunSettings
+from fedcmoo.flower.keys import commands, write_keys
+from fedcmoo.flower.template import write_app
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.settings import SettingsError
 
@@ -116,6 +116,6 @@ def test_a_server_needs_no_clients_data() -> None:
 
 def test_without_flower_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flwr.app", None)
-    monkeypatch.delitem(sys.modules, "fedcmoo.engines.flower")
+    monkeypatch.delitem(sys.modules, "fedcmoo.flower")
     with pytest.raises(MissingExtraError, match=r"pip install 'fedcmoo\[flower\]'"):
-        importlib.import_module("fedcmoo.engines.flower")
+        importlib.import_module("fedcmoo.flower")

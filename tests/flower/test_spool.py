@@ -14,8 +14,8 @@ from torch import nn
 pytest.importorskip("flwr")
 
 from fedcmoo import FedCMOO, Objective, Problem
-from fedcmoo.engines.flower.spool import FORGET_AFTER, Spool, SpoolingWorker
-from fedcmoo.engines.flower.wire import model_message
+from fedcmoo.flower.spool import FORGET_AFTER, Spool, SpoolingWorker
+from fedcmoo.flower.wire import model_message
 from fedcmoo.gram import Exact
 from fedcmoo.messages import Message
 from fedcmoo.worker import Worker, state_of

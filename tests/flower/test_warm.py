@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedcmoo.engines.flower import warm
+from fedcmoo.flower import warm
 
 pytestmark = pytest.mark.deployment
 

@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedcmoo.client import State
-from fedcmoo.engines.flower.wire import (
+from fedcmoo.flower.wire import (
     Answer,
     Request,
     clients_of,

@@ -99,9 +99,9 @@ def _on_this_machine(name: str, rounds: int) -> tuple[dict[str, Tensor], float, 
 
 
 def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
-    from fedcmoo.engines.flower.demo import run_app
-    from fedcmoo.engines.flower.deploy import Deployment
-    from fedcmoo.engines.flower.template import write_app
+    from fedcmoo.flower.demo import run_app
+    from fedcmoo.flower.deploy import Deployment
+    from fedcmoo.flower.template import write_app
 
     with tempfile.TemporaryDirectory(prefix="fedcmoo-bench-") as name:
         folder = Path(name)

@@ -22,7 +22,7 @@ def demo(
 ) -> None:
     """Run some rounds on a SuperLink and SuperNodes on this machine, and compare with the local engine."""
     with errors_for_people():
-        from fedcmoo.engines.flower.demo import DEMO, demo
+        from fedcmoo.flower.demo import DEMO, demo
 
         options = given(rounds=rounds)
         if config is None:
@@ -48,7 +48,7 @@ def init(
 ) -> None:
     """Write a ready Flower app for a run's configuration (by default the two-digits problem) to FOLDER."""
     with errors_for_people():
-        from fedcmoo.engines.flower.template import write_app
+        from fedcmoo.flower.template import write_app
 
         for path in write_app(folder, resolve(None, None, config, sets=sets or ())):
             out.print(str(path))
@@ -64,7 +64,7 @@ def keys(
 ) -> None:
     """Write a certificate authority, the server's certificate and the nodes' keys to FOLDER, and print the commands."""
     with errors_for_people():
-        from fedcmoo.engines.flower.keys import commands, write_keys
+        from fedcmoo.flower.keys import commands, write_keys
 
         hosts = host or ["localhost", "127.0.0.1"]
         write_keys(folder, nodes, hosts, days)
@@ -81,7 +81,7 @@ def node(
 ) -> None:
     """Start a SuperNode that spares every message the imports: a round takes a fraction of the time."""
     with errors_for_people():
-        from fedcmoo.engines.flower.warm import run_node
+        from fedcmoo.flower.warm import run_node
 
         code = run_node(context.args, preload or ())
     raise typer.Exit(code)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fedcmoo.engines.flower import warm
+from fedcmoo.flower import warm
 from fedcmoo.settings import write_toml
 
 HOST = "127.0.0.1"
@@ -42,7 +42,7 @@ class Deployment:
         node_config: further settings of every node; "{partition}" in it is the node's number.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
         durable: keep the SuperLink's state in a file, so that nodes find back to one that was killed and started again.
-        warm: fork every process from one that has torch and Flower imported (see `fedcmoo.engines.flower.warm`).
+        warm: fork every process from one that has torch and Flower imported (see `fedcmoo.flower.warm`).
     """
 
     folder: Path

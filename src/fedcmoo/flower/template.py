@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcmoo.config import RunConfig
-from fedcmoo.engines.flower.server import RunSettings
+from fedcmoo.flower.server import RunSettings
 from fedcmoo.settings import to_table, write_toml
 
 PACKAGE = "federation"
@@ -15,7 +15,7 @@ CLIENT = '''\
 
 from {package}.task import method, problem
 
-from fedcmoo.engines.flower import client_app
+from fedcmoo.flower import client_app
 
 app = client_app(problem, method)
 '''
@@ -25,7 +25,7 @@ SERVER = '''\
 
 from {package}.task import method, problem
 
-from fedcmoo.engines.flower import server_app
+from fedcmoo.flower import server_app
 
 app = server_app(problem, method)
 '''

@@ -11,8 +11,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.checkpoint import write_atomically
-from fedcmoo.engines.flower.client import MakeMethod, MakeProblem
-from fedcmoo.engines.flower.session import Flower
+from fedcmoo.flower.client import MakeMethod, MakeProblem
+from fedcmoo.flower.session import Flower
 from fedcmoo.history import Record
 from fedcmoo.result import Result
 from fedcmoo.settings import from_table

@@ -12,9 +12,9 @@ from flwr.app import Message as Letter
 from flwr.clientapp import ClientApp
 
 from fedcmoo.client import DivergedError, State
-from fedcmoo.engines.flower.nodes import Card, describe, objective_names
-from fedcmoo.engines.flower.spool import Spool, SpoolingWorker
-from fedcmoo.engines.flower.wire import Answer, Request, clients_of, to_array
+from fedcmoo.flower.nodes import Card, describe, objective_names
+from fedcmoo.flower.spool import Spool, SpoolingWorker
+from fedcmoo.flower.wire import Answer, Request, clients_of, to_array
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods.base import Method
 from fedcmoo.problem import Problem

@@ -18,7 +18,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.app import Message as Letter
 from flwr.serverapp import Grid
 
-from fedcmoo.engines.flower.wire import VERSION, check_version, clients_of, config, entry
+from fedcmoo.flower.wire import VERSION, check_version, clients_of, config, entry
 from fedcmoo.messages import BadMessageError
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes

@@ -7,8 +7,8 @@ from fedcmoo.optional import require
 
 require("flwr.app", "flower")
 
-from fedcmoo.engines.flower.client import client_app  # noqa: E402 - a missing flwr is reported above
-from fedcmoo.engines.flower.server import RunSettings, server_app  # noqa: E402
-from fedcmoo.engines.flower.session import Flower, FlowerSession, TooFewRepliesError  # noqa: E402
+from fedcmoo.flower.client import client_app  # noqa: E402 - a missing flwr is reported above
+from fedcmoo.flower.server import RunSettings, server_app  # noqa: E402
+from fedcmoo.flower.session import Flower, FlowerSession, TooFewRepliesError  # noqa: E402
 
 __all__ = ["Flower", "FlowerSession", "RunSettings", "TooFewRepliesError", "client_app", "server_app"]

@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 
 from fedcmoo.client import State
 from fedcmoo.engines.base import Session, blocks
-from fedcmoo.engines.flower.nodes import ASK, Card, Post, Roster, describe, objective_names
-from fedcmoo.engines.flower.wire import Answer, Request, from_array, largest_message, model_message, to_array
+from fedcmoo.flower.nodes import ASK, Card, Post, Roster, describe, objective_names
+from fedcmoo.flower.wire import Answer, Request, from_array, largest_message, model_message, to_array
 from fedcmoo.engines.local import Local
 from fedcmoo.evaluation import Scores
 from fedcmoo.messages import BadMessageError

@@ -5,7 +5,7 @@ importing torch and Flower again. Here one process imports them once and waits. 
 Flower's own in PATH, asks it to fork, and the fork runs the command as it is: each message still has a process of its
 own. (Nothing of Flower is changed; where it does not start commands by their names, it is as slow as ever.)
 
-    python -m fedcmoo.engines.flower.warm FOLDER      # put FOLDER in front of PATH
+    python -m fedcmoo.flower.warm FOLDER      # put FOLDER in front of PATH
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Never
 CLIENT_APP = ("flwr-clientapp",)
 ALL = ("flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec", "flower-superlink", "flower-supernode")
 
-PRELOAD = ("fedcmoo.engines.flower", "fedcmoo.config", "sklearn.datasets")
+PRELOAD = ("fedcmoo.flower", "fedcmoo.config", "sklearn.datasets")
 """What apps of ready-made problems import."""
 
 STAND_IN = """\
