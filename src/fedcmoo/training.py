@@ -18,13 +18,14 @@ from fedcmoo.client import DivergedError
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
+from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method, at_least_one
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sums
-from fedcmoo.settings import SettingsError
+from fedcmoo.settings import SettingsError, Table, to_table
 from fedcmoo.worker import sizes_of
 
 
@@ -82,12 +83,21 @@ def fit(
         loop = _Loop(problem, method, session, server, run_folder, callbacks, history)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         model.load(server.x, server.buffers, server.counters)
-        result = Result(problem, method, model.module, history, server.sizes, seed)
+        config = {"problem": {"name": problem.name}, "method": _described(method), "seed": seed}
+        result = Result(config, history, model.module, server.x.nbytes)
         if run_folder is not None:
             run_folder.save_model(model.module)
         for callback in callbacks:
             callback.on_end(result)
     return result
+
+
+def _described(method: Method) -> Table:
+    """The method's settings as a table; its name alone where a configuration cannot mention it."""
+    try:
+        return to_table(method, METHODS)
+    except SettingsError:
+        return {"name": method.label()}
 
 
 def cohort_size(clients_per_round: int | None, problem: Problem) -> int:

@@ -140,7 +140,7 @@ def bench_gram(
     )
     measured = [record for record in result.history if (record.round - 1) % every == 0]
     rows = [_row(entry, measured) for entry in chosen if possible(entry, sizes)]
-    return GramBench(problem.name, result.sizes.d_shared, result.sizes.M, rounds, rows)
+    return GramBench(problem.name, sizes.d_shared, sizes.M, rounds, rows)
 
 
 def _row(entry: Entry, measured: Sequence[Record]) -> Row:

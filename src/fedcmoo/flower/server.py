@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_json
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.session import Flower
 from fedcmoo.history import Record
@@ -87,7 +86,7 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
         callbacks=[PrintRounds()],
     )
     if folder is not None:
-        write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+        write_json(folder / "result.json", result.summary())
     print(result)
     return result
 

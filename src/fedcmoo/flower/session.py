@@ -16,10 +16,10 @@ from flwr.serverapp import Grid
 
 from fedcmoo.client import State
 from fedcmoo.engines.base import Session, blocks
-from fedcmoo.flower.nodes import ASK, Card, Post, Roster, describe, objective_names
-from fedcmoo.flower.wire import Answer, Request, from_array, largest_message, model_message, to_array
 from fedcmoo.engines.local import Local
 from fedcmoo.evaluation import Scores
+from fedcmoo.flower.nodes import ASK, Card, Post, Roster, describe, objective_names
+from fedcmoo.flower.wire import Answer, Request, from_array, largest_message, model_message, to_array
 from fedcmoo.messages import BadMessageError
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem

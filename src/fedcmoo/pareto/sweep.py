@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
+from fedcmoo.files import write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
 from fedcmoo.methods.base import Method, at_least_one
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
-from fedcmoo.pareto.front import Front, Point
+from fedcmoo.pareto.front import Front
+from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
@@ -123,7 +124,7 @@ class _Runs:
                     "choose another folder"
                 )
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(settings, indent=2) + "\n").encode())
+        write_json(path, settings)
 
     def point(self, place: str, method: Method, label: str, preference: tuple[float, ...] = ()) -> Point:
         """The point of one run: read if the run is finished, else run, or gone on with."""
