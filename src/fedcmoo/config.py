@@ -16,11 +16,11 @@ from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.settings import Table, from_table, merge, read_toml, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 
 PRESETS = resources.files("fedcmoo.experiments") / "presets"
 

@@ -19,13 +19,14 @@ from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
 from fedcmoo.methods import METHODS
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.settings import SettingsError, Table, to_table
+from fedcmoo.validation import at_least_one
 from fedcmoo.worker import sizes_of
 
 

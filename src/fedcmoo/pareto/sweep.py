@@ -16,7 +16,7 @@ from fedcmoo.evaluation import evaluate
 from fedcmoo.files import write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front
@@ -25,6 +25,7 @@ from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
