@@ -21,7 +21,7 @@ def modules() -> dict[str, Path]:
 def imported(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """The modules of the package that a file imports, wherever in the file."""
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in known:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module in known:
             yield from (name if (name := f"{node.module}.{a.name}") in known else node.module for a in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
