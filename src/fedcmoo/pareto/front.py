@@ -230,7 +230,7 @@ def _plane(front: Front, i: int, j: int) -> Panel:
         lines.append(Line(label, {x: [losses[0]]}, [losses[1]], style="points" if free else "hollow", colour=colour))
     lines += [Line("FedAvg", {x: [at[0]]}, [at[1]], style="points", colour=FEDAVG) for at in baselines]
     return Panel(
-        front.problem,
+        front.problem if len(front.objectives) < PLANES else f"{front.objectives[i]} and {front.objectives[j]}",
         f"{front.objectives[j]} loss",
         lines,
         infeasible=() if minima is None else minima.tolist(),

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcmoo.evaluation import Scores, mean_score, metric_names
 from fedcmoo.report.chart import Chart, Line, Panel, Style, thinned
-from fedcmoo.report.table import Table, count, mean_and_spread, size
+from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import LabelledRuns, Run
 
 UPLOADED = "uploaded megabytes, all clients"
@@ -39,7 +39,7 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
         cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
         rows.append([f"mean {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
     uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
-    lengths = [count(len(same[0].history), "round") for same in runs.values()]
+    lengths = [str(len(same[0].history)) for same in runs.values()]
     rows += [["uploaded", *uploads], ["rounds", *lengths], ["seeds", *(str(len(same)) for same in runs.values())]]
     return Table("results", title, ["", *runs], rows)
 
