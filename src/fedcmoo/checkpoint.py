@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fedcmoo.history import Record, read_history
+from fedcmoo.messages import Message
 from fedcmoo.rounds import Server
 
 SERVER_STATE = ("x", "buffers", "counters", "w")
@@ -101,8 +102,9 @@ class RunFolder:
         arrays = {"x": server.x, "buffers": server.buffers, "counters": server.counters}
         arrays["w"] = torch.from_numpy(server.w)
         arrays |= {f"memory.{name}": value for name, value in server.memory.items()}
+        arrays |= Message.join({f"client.{i}": state for i, state in server.client_states.items()})
         cpu = {name: array.detach().cpu().contiguous() for name, array in arrays.items()}
-        about = {"round": str(server.round), **self._made_by, "format": "fedcmoo checkpoint 1"}
+        about = {"round": str(server.round), "id": server.id, **self._made_by, "format": "fedcmoo checkpoint 1"}
         write_atomically(self.checkpoint, safetensors.torch.save(cpu, about))
 
     def _load(self, server: Server) -> list[Record]:
@@ -122,6 +124,9 @@ class RunFolder:
         server.counters = arrays["counters"]
         server.w = arrays["w"].numpy().astype(np.float64)
         server.memory = {n.removeprefix("memory."): a for n, a in arrays.items() if n.startswith("memory.")}
+        server.client_states = _client_states(arrays)
+        server.saved_client_states = (server.client_states,)
+        server.id = about.get("id", server.id)
         server.round = int(about["round"])
         return read_history(self.history, server.round)
 
@@ -167,3 +172,13 @@ def _locked(folder: Path) -> IO[str]:
         file.close()
         raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
     return file
+
+
+def _client_states(arrays: Mapping[str, Tensor]) -> dict[int, Message]:
+    """The states of clients in a checkpoint: arrays "client.I/NAME"."""
+    states: dict[int, dict[str, Tensor]] = {}
+    for key, array in arrays.items():
+        if key.startswith("client."):
+            i, _, name = key.removeprefix("client.").partition("/")
+            states.setdefault(int(i), {})[name] = array
+    return {i: Message(**state) for i, state in states.items()}

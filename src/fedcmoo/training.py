@@ -15,17 +15,18 @@ import numpy as np
 from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.checkpoint import RunFolder
 from fedcmoo.client import DivergedError
+from fedcmoo.contributions import Channels, Stage, finish
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
+from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method, at_least_one
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
 from fedcmoo.settings import SettingsError
-from fedcmoo.worker import sizes_of
 
 
 def fit(
@@ -41,6 +42,7 @@ def fit(
     folder: str | Path | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    stages: Sequence[Stage] = (),
 ) -> Result:
     """Train a model for several objectives over many clients.
 
@@ -56,6 +58,7 @@ def fit(
         folder: where history, checkpoints and the final model go; None to write nothing.
         checkpoint_every: rounds between checkpoints. One is also written at the end and on Ctrl-C.
         resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
+        stages: what is done to every contribution between clients and server.
 
     Returns:
         The result, with the history of every round and the trained model.
@@ -65,9 +68,18 @@ def fit(
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     problem.check()
-    chosen = choose_engine(engine, problem, method, rounds, n)
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
+    channels = method.channels(stages)
+    chosen = choose_engine(
+        engine,
+        problem,
+        channels,
+        server.sizes,
+        clients_per_round=n,
+        steps=method.local_steps * n * rounds,
+        batch_size=method.batch_size,
+    )
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
@@ -78,10 +90,10 @@ def fit(
             history = run_folder.begin(server, resume)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
-        session = stack.enter_context(chosen.start(problem, method.tasks(), seed))
-        loop = _Loop(problem, method, session, server, run_folder, callbacks, history)
+        session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
+        loop = _Loop(problem, method, channels, session, server, run_folder, callbacks, history)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
-        model.load(server.x, server.buffers, server.counters)
+        model.load(server.model)
         result = Result(problem, method, model.module, history, server.sizes, seed)
         if run_folder is not None:
             run_folder.save_model(model.module)
@@ -106,7 +118,7 @@ def _identity(method: Method, clients_per_round: int, seed: int) -> dict[str, st
 
 def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
     return Server(
-        sizes=sizes_of(problem, model),
+        sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
         x=model.x.detach().clone(),
@@ -123,13 +135,15 @@ class _Loop:
         self,
         problem: Problem,
         method: Method,
+        channels: Channels,
         session: Session,
         server: Server,
         folder: RunFolder | None,
         callbacks: Sequence[Callback],
         history: list[Record],
     ) -> None:
-        self.problem, self.method, self.session, self.server = problem, method, session, server
+        self.problem, self.method, self.channels = problem, method, channels
+        self.session, self.server = session, server
         self.folder, self.callbacks, self.history = folder, callbacks, history
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
@@ -147,6 +161,7 @@ class _Loop:
                 stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask every one
                 if self.folder is not None and record.round % checkpoint_every == 0:
                     self.folder.save(done)
+                    self.server.saved_client_states = (*self.server.saved_client_states[-1:], done.client_states)
                 if stop:
                     break
         finally:
@@ -156,18 +171,20 @@ class _Loop:
     def _round(self, clients_per_round: int) -> Record:
         server = self.server
         server.start_round(clients_per_round)
-        steps = self.method.round(server)
-        has_model: set[int] = set()
-        ask = next(steps)
-        record = Record(server.round + 1, list(server.cohort), {})
-        start = time.perf_counter()
-        while True:
+        record = Record(server.round + 1, [], {})
+        has_model: dict[int, str] = {}
+        client_states: dict[int, Message] = {}
+
+        def answer(ask: Ask) -> Sums:
+            record.cohort = record.cohort or list(server.cohort)  # a method may ask others than those drawn
             sums = self._ask(ask, record, has_model)
-            try:
-                ask = steps.send(sums)
-            except StopIteration:
-                record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
-                break
+            client_states.update(sums.client_states)
+            return sums
+
+        start = time.perf_counter()
+        drive(self.method.round(server), answer)
+        record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
+        server.client_states = server.client_states | client_states  # the server has used the replies
         server.round += 1
         names = [objective.name for objective in self.problem.objectives]
         record.weights = dict(zip(names, server.w.tolist(), strict=True))
@@ -178,21 +195,24 @@ class _Loop:
             record.notes |= of_round(server.G)
         return record
 
-    def _ask(self, ask: Ask, record: Record, has_model: set[int]) -> Sums:
+    def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:
         """Put one ask to the engine; count bytes, seconds and failures."""
         server = self.server
         clients = server.cohort if ask.clients is None else ask.clients
         start = time.perf_counter()
         sums = self.session.ask(ask, server)
         seconds = time.perf_counter() - start
-        down = len(clients) * ask.message.nbytes + len(set(clients) - has_model) * server.sizes.model_bytes
-        has_model.update(clients)
+        version = server.model.version
+        need_model = [i for i in clients if has_model.get(i) != version]
+        down = len(clients) * ask.nbytes + len(need_model) * server.sizes.model_bytes
+        has_model |= dict.fromkeys(clients, version)
         for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
             ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
         record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
         record.failures |= {str(i): why for i, why in sums.failures.items()}
         if sums.count == 0:
             raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
+        finish(sums, self.channels, ask.messages, server)
         # A client that failed in one phase takes no part in the next.
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
@@ -214,4 +234,6 @@ class _Loop:
 
 def _snapshot(server: Server) -> Server:
     """The state between two rounds, safe from what the next round changes."""
-    return replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
+    copied = replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
+    copied.client_states = dict(server.client_states)
+    return copied

@@ -1,6 +1,6 @@
 """Compressors: matrix -> payload -> matrix within a budget, and the sketch that keeps inner products."""
 
-from fedcmoo.compression.base import NUMBER, Compressor, Shape
+from fedcmoo.compression.base import NUMBER, Compressor, Shape, budget_bytes, check_budget
 from fedcmoo.compression.count_sketch import CountSketch
 from fedcmoo.compression.identity import Identity
 from fedcmoo.compression.quantizer import Quantizer
@@ -27,4 +27,6 @@ __all__ = [
     "RandomizedSVD",
     "Shape",
     "TopK",
+    "budget_bytes",
+    "check_budget",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,17 @@ def row_blocks(M: int, d: int) -> Iterator[slice]:
     step = max(1, BLOCK // d)
     for start in range(0, M, step):
         yield slice(start, start + step)
+
+
+def check_budget(budget: float) -> None:
+    """Raise unless a budget is a positive number."""
+    if not 0 < budget < math.inf:
+        raise ValueError(f"budget must be positive and finite (1 is one model's worth of numbers), but got {budget}")
+
+
+def budget_bytes(budget: float, d: int) -> int:
+    """A budget in multiples of d numbers, as bytes."""
+    return math.floor(budget * d) * NUMBER
 
 
 class Compressor(ABC):

@@ -11,8 +11,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.checkpoint import write_atomically
+from fedcmoo.engines.remote import Remote
 from fedcmoo.flower.client import MakeMethod, MakeProblem
-from fedcmoo.flower.session import Flower
+from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
 from fedcmoo.result import Result
 from fedcmoo.settings import from_table
@@ -27,7 +28,7 @@ class RunSettings:
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`; "none" for None.
         folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
         resume: go on from the checkpoint in `folder`, if there is one.
-        deadline, min_replies, start_deadline: as in `Flower`.
+        deadline, min_replies, start_deadline: as in `Remote`.
     """
 
     rounds: int = 100
@@ -79,7 +80,7 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
         settings.rounds,
         clients_per_round=settings.clients_per_round,
         seed=settings.seed,
-        engine=Flower(grid, settings.deadline, settings.min_replies, settings.start_deadline),
+        engine=Remote(GridTransport(grid), settings.deadline, settings.min_replies, settings.start_deadline),
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
         folder=folder,

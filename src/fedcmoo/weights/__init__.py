@@ -1,6 +1,6 @@
 """Weighting rules: G (and losses, preferences) -> w on the simplex. Nothing here has the size of the model."""
 
-from fedcmoo.weights.base import WEIGHTS, Rule, Weights, check_rule, reweigh
+from fedcmoo.weights.base import WEIGHTS, Rule, Weights, check_rule, weigh
 from fedcmoo.weights.find_weights import FindWeights
 from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
@@ -29,5 +29,5 @@ __all__ = [
     "min_norm",
     "non_uniformity",
     "project_on_simplex",
-    "reweigh",
+    "weigh",
 ]
