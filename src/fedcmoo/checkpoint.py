@@ -20,25 +20,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from fedcmoo.files import write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.rounds import Server
 
 SERVER_STATE = ("x", "buffers", "counters", "w")
 """The arrays that every checkpoint has."""
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is either the old one or the new one, also after a crash or on a full disk."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # not a tempfile: those are private to their owner
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 class RunFolder:

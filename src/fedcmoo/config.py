@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 
 PRESETS = resources.files("fedcmoo.experiments") / "presets"
 

@@ -18,13 +18,14 @@ from fedcmoo.client import DivergedError
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.settings import SettingsError
+from fedcmoo.validation import at_least_one
 from fedcmoo.worker import sizes_of
 
 

@@ -23,11 +23,11 @@ from flwr.app import Context, RecordDict
 from fedcmoo import fit
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local, Session
+from fedcmoo.evaluation import Scores
 from fedcmoo.flower.demo import run_app
 from fedcmoo.flower.deploy import Deployment
 from fedcmoo.flower.keys import write_keys
 from fedcmoo.flower.template import write_app
-from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sums, Task

@@ -12,9 +12,9 @@ import safetensors.torch
 import torch
 
 from fedcmoo.config import RunConfig
+from fedcmoo.engines.local import Local
 from fedcmoo.flower.deploy import Deployment, DeploymentError
 from fedcmoo.flower.template import write_app
-from fedcmoo.engines.local import Local
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result
 

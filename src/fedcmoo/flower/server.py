@@ -10,7 +10,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.session import Flower
 from fedcmoo.history import Record

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
-from fedcmoo.methods.base import Method, at_least_one, weights_message
+from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule, reweigh
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
+from fedcmoo.files import write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front, Point
@@ -24,6 +24,7 @@ from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 
 from fedcmoo.methods import FedCMOOT
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.methods.mgda import AllGradients
 from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.validation import at_least_one
 
 NOTE = "true squared norm"
 """What the history's notes call ||Σ_k w_k ∇F_k(x)||²."""
