@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
-from fedcmoo.methods.base import Method, at_least_one, reweigh, weights_message
+from fedcmoo.methods.base import Method, reweigh, weights_message
 from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
 
 
