@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedcmoo.client import DivergedError
-from fedcmoo.config import RunConfig, preset, read_toml, variants
+from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
-from fedcmoo.settings import SettingsError, Table, defaults, merge, suggestion
+from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

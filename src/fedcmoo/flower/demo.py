@@ -35,7 +35,7 @@ DEMO: Mapping[str, object] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DemoResult:
     """What came of it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Comparison:
     seconds: float
 
 
-def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, timeout: float = 900.0) -> Comparison:
+def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, timeout: float = 900.0) -> DemoResult:
     """Run a configuration on a federation on loopback and in this process.
 
     Args:
@@ -77,7 +77,7 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
     local = replace(config, engine=Local()).run()
     same_model = all(torch.equal(model[key], value) for key, value in local.model.state_dict().items())
     same_history = [r.without_time() for r in history] == [r.without_time() for r in local.history]
-    return Comparison(history, local, same_model and same_history, seconds)
+    return DemoResult(history, local, same_model and same_history, seconds)
 
 
 def run_app(

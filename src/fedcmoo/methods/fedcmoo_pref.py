@@ -53,6 +53,10 @@ class FedCMOOPref(Method):
     inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
 
+    @classmethod
+    def label(cls) -> str:
+        return "FedCMOO-Pref"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_gram(self.gram)
