@@ -124,9 +124,8 @@ def preset(problem: str, method: str, small: bool = False, sweep: bool = False) 
     """The settings under which a problem is meant to be run with a method.
 
     They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [sweep] for what is different in the runs of a
-    sweep of preferences, [problem], [method] for all methods, a table for each method, and the same again under [small]
-    for a scale that two CPU cores finish in minutes. A variant of a problem has a file of its own that names it
-    (`like`) and what is different.
+    sweep of preferences, [problem], a table for each method, and the same again under [small] for a scale that two CPU
+    cores finish in minutes. A variant of a problem has a file of its own that names it (`like`) and what is different.
     """
     file = PRESETS / f"{problem}.toml"
     table = tomllib.loads(file.read_text()) if file.is_file() else {}
@@ -136,8 +135,7 @@ def preset(problem: str, method: str, small: bool = False, sweep: bool = False) 
         result = preset(table["like"], method, small, sweep)
     for layer in layers:
         result = merge(merge(result, layer.get("run", {})), layer.get("sweep", {}) if sweep else {})
-        result = merge(result, {"problem": layer.get("problem", {}), "method": layer.get("method", {})})
-        result = merge(result, {"method": layer.get(method, {})})
+        result = merge(result, {"problem": layer.get("problem", {}), "method": layer.get(method, {})})
     return result
 
 
