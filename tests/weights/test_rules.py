@@ -152,7 +152,8 @@ def test_at_least_equal_goes_with_one_over_the_root_of_a_scale() -> None:
 
 
 def test_at_least_equal_remembers_the_scale_of_an_objective_that_converges() -> None:
-    rule, memory = AtLeastEqual(), {}
+    rule = AtLeastEqual()
+    memory: dict[str, torch.Tensor] = {}
     for _ in range(10):
         weigh(rule, np.full(2, 0.5), np.eye(2), memory)
     late = weigh(rule, np.full(2, 0.5), np.diag([1e-8, 1.0]), memory)
