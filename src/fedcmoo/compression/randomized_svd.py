@@ -62,7 +62,7 @@ class RandomizedSVD(FloatCompressor):
         right = self.pack("right", S[:r, None] * Vh[:r])
         return Message(left=(Q @ U[:, :r]).to(self.dtype), **right)
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         M, d = shape
         s, r = _side(shape), self._rank(shape, budget)
         check(payload, {"left": Field((s, r), self.dtype), **self.fields("right", (r, s))}, sender)
