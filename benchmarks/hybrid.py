@@ -7,20 +7,19 @@ an entry, as the default estimator's.
 """
 
 import sys
+from dataclasses import replace
 from itertools import product
 
 import torch
 from torch import Tensor
 
 from fedcmoo.cli.common import resolve
-from fedcmoo.client import Client
 from fedcmoo.compression import CountSketch
 from fedcmoo.compression.quantizer import quantize, quantized_length
 from fedcmoo.gram.base import inner
-from fedcmoo.parameters import FlatModel
 from fedcmoo.randomness import generator
 from fedcmoo.training import fit
-from fedcmoo.worker import state_of
+from fedcmoo.worker import Worker
 
 COHORT, BITS = 10, 4
 
@@ -61,9 +60,9 @@ def main(problem: str, rounds: int) -> None:
     config = resolve(problem, "fedcmoo")
     federation = config.build()
     result = fit(federation, config.method, rounds, clients_per_round=config.clients_per_round, evaluate_every=rounds)
-    model = FlatModel(result.model, federation.is_shared)
-    clients = [Client(federation, model, state_of(model), seed=1, round=0, i=i) for i in range(3 * COHORT)]
-    jacobians = [client.jacobian(config.method.batch_size)[:, : model.d_shared].clone() for client in clients]
+    worker = Worker(replace(federation, model=result.model), {}, seed=1)
+    clients = [worker.client(worker.model.state, round=0, i=i) for i in range(3 * COHORT)]
+    jacobians = [client.jacobian(config.method.batch_size)[:, : worker.sizes.d_shared].clone() for client in clients]
     cohorts = [jacobians[start : start + COHORT] for start in range(0, len(jacobians), COHORT)]
     shares = (0.0, 0.2, 0.4, 0.6)
     print(f"{problem}, {rounds} rounds; upload / d, then errors with these shares for the largest entries:", *shares)

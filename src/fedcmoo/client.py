@@ -1,15 +1,15 @@
 """One client's side of a round: gradients of all objectives, and local training on the weighted loss.
 
-A client is a pure function of (seed, round, client) and the model it was sent: it may be asked on any machine, in any
-order, again after a crash, and gives the same bits. What phase one computed is kept for the first local step if there
-is room, and computed again if it is gone.
+A client is a pure function of (seed, round, client), the model it was sent and, with some methods, its own memory: it
+may be asked on any machine, in any order, again after a crash, and gives the same bits. Gradients of an earlier ask of
+the round are kept for the first local step if there is room, and computed again otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -19,9 +19,10 @@ from fedcmoo.data.base import Data
 from fedcmoo.evaluation import evaluate
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
-from fedcmoo.parameters import FlatModel, move
+from fedcmoo.parameters import FlatModel, State, move
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import generator, seeded
+from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
@@ -29,19 +30,6 @@ REUSE_LIMIT = 64 * 2**20
 
 class DivergedError(RuntimeError):
     """A loss or gradient was NaN or infinite: the run ends, the last good checkpoint stays."""
-
-
-@dataclass(frozen=True)
-class State:
-    """A model as it is sent: parameters x [d], float buffers, integer counters."""
-
-    x: Tensor
-    buffers: Tensor
-    counters: Tensor
-
-    def to(self, device: torch.device) -> State:
-        """The same state on a device."""
-        return State(self.x.to(device), self.buffers.to(device), self.counters.to(device))
 
 
 @dataclass(frozen=True)
@@ -53,34 +41,33 @@ class FirstStep:
     counters: Tensor
 
 
+@dataclass
 class Client:
-    """Client i in round t. Engines make one for each ask; nothing of it outlives the ask but `first`.
+    """Client i in round t. Engines make one for each ask.
 
-    Args:
+    Attributes:
         problem: the problem, with this client's data.
         model: the worker's one model; the client resets it to `state` as it needs.
-        state: the global model of this round.
+        sizes: of the model.
+        state: the global model.
         seed: of the whole run.
         round: t.
         i: which client.
-        first: phase one's result, if it was kept.
+        first: what was computed on the first batch of this round and model, if it was kept from an earlier ask.
+        memory: what this client remembers from earlier rounds, for methods with stateful clients.
+        new_memory: what it will remember instead if the server uses its reply; None for no change.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        model: FlatModel,
-        state: State,
-        seed: int,
-        round: int,
-        i: int,
-        first: FirstStep | None = None,
-    ) -> None:
-        self.problem = problem
-        self.model = model
-        self.state = state
-        self.seed, self.round, self.i = seed, round, i
-        self.first = first
+    problem: Problem
+    model: FlatModel
+    sizes: Sizes
+    state: State
+    seed: int
+    round: int
+    i: int
+    first: FirstStep | None = None
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    new_memory: Mapping[str, Tensor] | None = None
 
     def __str__(self) -> str:
         return f"client {self.i}"
@@ -117,8 +104,7 @@ class Client:
                 loss.backward(retain_graph=k + 1 < M)  # type: ignore[no-untyped-call]
                 J[k] = model.grad
         self._check_finite(range(M), torch.stack([loss.detach() for loss in losses]), J)
-        if self.keeps_jacobian:
-            self.first = FirstStep(J, model.buffers(), model.counters())
+        self.first = FirstStep(J, model.buffers(), model.counters())
         return J
 
     def losses(self) -> Tensor:
@@ -167,7 +153,7 @@ class Client:
             J = self.jacobian(batch_size)
             assert self.first is not None
             next(batches)  # phase one's
-            model.load(self.state.x, self.first.buffers, self.first.counters)
+            model.load(State(self.state.x, self.first.buffers, self.first.counters))
             model.module.train()  # the last to use the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
             stepper.step(model.x, model.grad)
@@ -200,7 +186,7 @@ class Client:
     # What follows is private to a client.
 
     def _reset(self) -> None:
-        self.model.load(self.state.x, self.state.buffers, self.state.counters)
+        self.model.load(self.state)
         self.model.module.train()
 
     def _dropout(self, purpose: str) -> AbstractContextManager[None]:

@@ -11,6 +11,10 @@ UNFINISHED = ".unfinished"
 """How the name of a file ends that is still being written."""
 
 
+class DamagedError(ValueError):
+    """A file whose content is not what was written."""
+
+
 def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
     """Write a file so that its name always stands for the old or the new content, whole and on the disk.
 

@@ -1,7 +1,7 @@
-"""All that crosses the line between server and client: named arrays.
+"""Messages between server and clients: named arrays.
 
-A `Message` knows its payload in bytes, and goes over a wire in the safetensors format: no pickle, no code. What
-arrives is checked against what was expected (names, dtypes, shapes, finite values) before anything uses it.
+A `Message` knows its payload in bytes, and is serialized in the safetensors format: no pickle, no code. What arrives
+is checked against what was expected (names, dtypes, shapes, finite values) before anything uses it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal, Self
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+Add = Literal["sum", "modular", "newest"]
+"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, or by keeping the last."""
+
 
 class BadMessageError(ValueError):
-    """A message that is not what was asked for: it is refused, and counts as a failure of its sender."""
+    """A message that is not what was requested: it is refused, and counts as a failure of its sender."""
 
 
 class Message(Mapping[str, Tensor]):
@@ -50,6 +54,26 @@ class Message(Mapping[str, Tensor]):
         """The payload's size: the arrays' bytes, without the few hundred of the wire format's header."""
         return sum(array.numel() * array.element_size() for array in self.values())
 
+    @classmethod
+    def join(cls, parts: Mapping[str, Mapping[str, Tensor]]) -> Self:
+        """One message of several: array `key` of part `name` becomes "name/key"."""
+        return cls(**{f"{name}/{key}": array for name, part in parts.items() for key, array in part.items()})
+
+    def part(self, name: str) -> Message:
+        """The part of this name in a message that `join` made.
+
+        >>> Message.join({"train": Message(w=torch.ones(2)), "gram": Message()}).part("train")
+        Message(w: torch.float32 [2])
+        """
+        start = f"{name}/"
+        return Message(**{key.removeprefix(start): array for key, array in self.items() if key.startswith(start)})
+
+    def take(self, name: str, field: Field, sender: str) -> tuple[Tensor, Message]:
+        """The array of this name, checked, and the message without it."""
+        found = Message(**{name: self[name]} if name in self else {})
+        check(found, {name: field}, sender)
+        return self[name], Message(**{n: array for n, array in self.items() if n != name})
+
     def cpu(self) -> Message:
         """The message with its arrays in main memory."""
         return Message(**{name: array.detach().cpu() for name, array in self.items()})
@@ -76,10 +100,20 @@ class Message(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Field:
-    """What one array of a message must be: its shape (None for a dimension of any size) and dtype."""
+    """What one array must be.
+
+    Attributes:
+        shape: its shape, with None for a dimension of any size.
+        dtype: its dtype.
+        add: how it is added up over clients.
+        degree: how it changes when a client's gradients are multiplied by s: by s to this power. 1 for gradients and
+            updates, 2 for their products.
+    """
 
     shape: tuple[int | None, ...]
     dtype: torch.dtype = torch.float32
+    add: Add = "sum"
+    degree: int = 1
 
 
 def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:

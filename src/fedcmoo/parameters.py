@@ -7,7 +7,10 @@ or summed by one operation on one vector, and no client needs a copy of its own.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -42,6 +45,29 @@ def check_device(device: str) -> None:
         here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
         here += ["mps"] if torch.backends.mps.is_available() else []
         raise ValueError(f"device must be one of this machine's ({', '.join(here)}), but got {device!r}") from None
+
+
+@dataclass(frozen=True)
+class State:
+    """A model as it is sent: parameters x [d], float buffers, integer counters."""
+
+    x: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+    @cached_property
+    def version(self) -> str:
+        """A digest of the contents: two models are the same exactly if their versions are."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (self.x, self.buffers, self.counters):
+            digest.update(array.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def to(self, device: torch.device) -> State:
+        """The same state on a device."""
+        if self.x.device == device:
+            return self
+        return State(self.x.to(device), self.buffers.to(device), self.counters.to(device))
 
 
 class FlatModel:
@@ -122,10 +148,15 @@ class FlatModel:
         integers = [_tensor(*place).detach().reshape(-1).to(torch.int64) for place in self._integers]
         return torch.cat(integers) if integers else torch.empty(0, dtype=torch.int64, device=self.device)
 
-    def load(self, x: Tensor, buffers: Tensor, counters: Tensor) -> None:
+    @property
+    def state(self) -> State:
+        """A copy of the model's present state."""
+        return State(self.x.detach().clone(), self.buffers().clone(), self.counters().clone())
+
+    def load(self, state: State) -> None:
         """Reset the model in place."""
-        self.x.copy_(x)
-        for places, source in ((self._floats, buffers), (self._integers, counters)):
+        self.x.copy_(state.x)
+        for places, source in ((self._floats, state.buffers), (self._integers, state.counters)):
             start = 0
             for place in places:
                 buffer = _tensor(*place)

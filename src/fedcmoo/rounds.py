@@ -1,29 +1,29 @@
-"""The words of a round: what a method asks its cohort, what a client does about it, and the sums that come back.
+"""The vocabulary of a round: what a method asks its cohort, the sums that come back, and the server's state.
 
-A method is a generator that yields an `Ask` and receives `Sums`. Everything the server needs of the cohort is a sum
-over clients, so replies are added up as they arrive, workers may reduce their own clients, and memory does not grow
-with the cohort.
+A method is a generator that yields an `Ask` and receives `Sums`. Everything the server needs from a cohort is a sum
+over clients, so replies are added up as they arrive, workers reduce their own clients, and memory does not grow with
+the cohort.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+import secrets
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedcmoo.messages import Message
+from fedcmoo.messages import Add, Message
+from fedcmoo.parameters import FlatModel, State
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.types import Matrix, Vector
 
-if TYPE_CHECKING:
-    from fedcmoo.client import Client
-
 Round = Generator["Ask", "Sums", None]
 """One round of a method: yields asks, receives the sums of their replies."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class Sizes:
     counters: int = 0
     dtype: torch.dtype = torch.float32
 
+    @classmethod
+    def of(cls, model: FlatModel, M: int) -> Sizes:
+        """The sizes of a model with M objectives."""
+        buffers, counters = model.buffers().numel(), model.counters().numel()
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype)
+
     @property
     def model_bytes(self) -> int:
         """What sending the model costs."""
@@ -53,37 +59,47 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ask:
-    """One question to the cohort (or to other `clients`): the phase names the task, the message comes with it.
+    """One request to the cohort (or to other `clients`) for one or more contributions.
 
-    The model itself is not part of the message: engines send it along with the first ask of a round that reaches a
-    client.
+    The model itself is not part of the messages: engines send it along with the first ask about a model that reaches
+    a client.
+
+    Attributes:
+        messages: what each contribution is sent, by the contribution's name.
+        clients: who is asked; None for the cohort.
     """
 
-    phase: str
-    message: Message = field(default_factory=Message)
+    messages: Mapping[str, Message]
     clients: tuple[int, ...] | None = None
 
+    @property
+    def phase(self) -> str:
+        """What the history calls this part of a round: the name of its first contribution."""
+        return next(iter(self.messages))
 
-class Task(ABC):
-    """What happens in one phase: `answer` on the client, `accept` on the server."""
-
-    @abstractmethod
-    def answer(self, client: Client, message: Message) -> Message:
-        """The client's side: the reply, as it goes over the wire (its bytes are counted)."""
-
-    @abstractmethod
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        """The server's side: check one reply to `message` and decode it to the arrays that add up over clients."""
+    @property
+    def nbytes(self) -> int:
+        """The size of what a client is sent, without the model."""
+        return sum(message.nbytes for message in self.messages.values())
 
 
 class Sums:
-    """Running sums of the replies. Floats add up; of integers (counters) the newest stay.
+    """Running sums of the replies to an ask. Array `key` of contribution `name` is called "name/key".
 
     >>> sums = Sums()
-    >>> sums.add({"update": torch.tensor([1.0, 2.0])}, nbytes=8)
-    >>> sums.add({"update": torch.tensor([3.0, 2.0])}, nbytes=8)
-    >>> sums.count, sums.mean("update").tolist(), sums.uploaded
+    >>> sums.add({"train/update": torch.tensor([1.0, 2.0])}, nbytes=8)
+    >>> sums.add({"train/update": torch.tensor([3.0, 2.0])}, nbytes=8)
+    >>> sums.count, sums.mean("train/update").tolist(), sums.uploaded
     (2, [2.0, 2.0], 16)
+    >>> sums.part("train")["update"].tolist()
+    [4.0, 4.0]
+
+    Attributes:
+        count: how many clients replied.
+        uploaded: the bytes of their replies.
+        totals: the sums by name.
+        failures: why clients did not reply.
+        client_states: what clients will remember if the server accepts the round, by client.
     """
 
     def __init__(self) -> None:
@@ -91,33 +107,53 @@ class Sums:
         self.uploaded = 0
         self.totals: dict[str, Tensor] = {}
         self.failures: dict[int, str] = {}
+        self.client_states: dict[int, Message] = {}
+        self._how: dict[str, Add] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         return self.totals[name]
 
-    def add(self, arrays: Mapping[str, Tensor], nbytes: int) -> None:
-        """Add one client's arrays, which cost `nbytes` to upload. The arrays are not kept."""
+    def add(self, arrays: Mapping[str, Tensor], nbytes: int, how: Mapping[str, Add] | None = None) -> None:
+        """Add one client's arrays, which cost `nbytes` to upload. The arrays are not kept.
+
+        Args:
+            arrays: by name.
+            nbytes: the size of the client's reply.
+            how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
+                around, "newest" to keep the last one.
+        """
+        self._how |= how or {}
         self._add(arrays, copy=True)
         self.count += 1
         self.uploaded += nbytes
 
     def merge(self, later: Sums) -> None:
         """Add the sums of later clients."""
+        self._how |= later._how
         self._add(later.totals, copy=False)
         self.count += later.count
         self.uploaded += later.uploaded
-        self.failures.update(later.failures)
+        self.failures |= later.failures
+        self.client_states |= later.client_states
 
     def mean(self, name: str) -> Tensor:
         """The average over the clients that replied."""
         return self.totals[name] / self.count
 
+    def part(self, prefix: str) -> Sums:
+        """The sums of one contribution, under the names that it gave its arrays."""
+        part = Sums()
+        part.count, part.failures = self.count, self.failures
+        start = f"{prefix}/"
+        part.totals = {n.removeprefix(start): array for n, array in self.totals.items() if n.startswith(start)}
+        return part
+
     def _add(self, arrays: Mapping[str, Tensor], copy: bool) -> None:
         for name, array in arrays.items():
-            if name not in self.totals or not array.is_floating_point():
+            if name not in self.totals or self._how.get(name) == "newest":
                 self.totals[name] = array.clone() if copy else array
             else:
-                self.totals[name] += array
+                self.totals[name] += array  # integers wrap around, which is what "modular" means
 
 
 @dataclass
@@ -131,6 +167,10 @@ class Server:
         cohort: the clients of this round, B^(t), in ascending order.
         N: the number of all clients.
         memory: what a method keeps from round to round.
+        client_states: what each client keeps from round to round, for methods with stateful clients. An engine whose
+            clients keep their own state (Flower) has a reference here instead.
+        saved_client_states: those of the checkpoints to which the run may go back.
+        id: identifies the run, also after it was resumed.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
     """
@@ -145,6 +185,9 @@ class Server:
     round: int = 0
     cohort: tuple[int, ...] = ()
     memory: dict[str, Tensor] = field(default_factory=dict)
+    client_states: dict[int, Message] = field(default_factory=dict)
+    saved_client_states: tuple[dict[int, Message], ...] = ()
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
     G: Matrix | None = None
     notes: dict[str, float] = field(default_factory=dict)
 
@@ -152,6 +195,11 @@ class Server:
     def everyone(self) -> tuple[int, ...]:
         """All clients."""
         return tuple(range(self.N))
+
+    @property
+    def model(self) -> State:
+        """The model as it is sent to clients."""
+        return State(self.x, self.buffers, self.counters)
 
     def sample(self, n: int, purpose: str) -> tuple[int, ...]:
         """n of the N clients, uniformly without replacement, the same for equal (seed, round, purpose)."""
@@ -165,9 +213,26 @@ class Server:
         self.cohort = self.sample(clients_per_round, "cohort")
 
     def descend(self, direction: Tensor, sums: Sums, lr: float) -> None:
-        """x <- x - lr * direction; buffers become the clients' mean, counters those of the newest reply."""
+        """x <- x - lr * direction; buffers become the clients' mean, counters those of the newest reply.
+
+        Args:
+            direction: [d].
+            sums: of the contribution that trained.
+            lr: the server's learning rate.
+        """
         self.x.sub_(direction, alpha=lr)
         if "buffers" in sums.totals:
             self.buffers = sums.mean("buffers")
         if "counters" in sums.totals:
             self.counters = sums["counters"]
+
+
+def drive(steps: Generator[Ask, Sums, T], answer: Callable[[Ask], Sums]) -> T:
+    """Run a generator of asks to its end, with `answer` for each ask; returns what the generator returns."""
+    try:
+        ask = next(steps)
+        while True:
+            ask = steps.send(answer(ask))
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -15,6 +15,7 @@ Without a name they are settings of the default object.
 from __future__ import annotations
 
 import difflib
+import sys
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def read_toml(path: Path) -> Table:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise SettingsError(f"the configuration {path} does not exist") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and bytes that are no text
         raise SettingsError(f"{path} is not valid TOML: {error}") from None
 
 
@@ -197,6 +198,8 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
         inner = args[0] if args else Any
         return tuple(_convert(v, inner, place) for v in value)
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if abs(value) > sys.float_info.max:
+            raise SettingsError(f"{place} must be a number of at most {sys.float_info.max:g}, but is larger")
         return float(value)
     expected = hint if isinstance(hint, type) else object
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,22 +12,28 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback, Run
-from fedcmoo.checkpoint import RunFolder
 from fedcmoo.client import DivergedError
+from fedcmoo.contributions import Channels, Stage, finish
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
+from fedcmoo.identity import identity
+from fedcmoo.interrupts import Interrupts
+from fedcmoo.messages import Message
 from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
+from fedcmoo.run_folder import RunFolder
 from fedcmoo.settings import SettingsError, Table, to_table
 from fedcmoo.validation import at_least_one
-from fedcmoo.worker import sizes_of
+
+log = logging.getLogger(__name__)
 
 
 def fit(
@@ -43,6 +49,8 @@ def fit(
     folder: str | Path | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    stages: Sequence[Stage] = (),
+    acceptance: Acceptance | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
 
@@ -56,8 +64,11 @@ def fit(
         evaluate_every: rounds between evaluations on test and validation data; the last round always has one.
         callbacks: progress, early stop, your own.
         folder: where history, checkpoints and the final model go; None to write nothing.
-        checkpoint_every: rounds between checkpoints. One is also written at the end and on Ctrl-C.
+        checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
         resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
+        stages: what is done to every contribution between clients and server.
+        acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
+            at most 1e8.
 
     Returns:
         The result, with the history of every round and the trained model.
@@ -67,23 +78,34 @@ def fit(
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     problem.check()
-    chosen = choose_engine(engine, problem, method, rounds, n)
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
+    channels = method.channels(stages)
+    chosen = choose_engine(
+        engine,
+        problem,
+        channels,
+        server.sizes,
+        clients_per_round=n,
+        steps=method.local_steps * n * rounds,
+        batch_size=method.batch_size,
+    )
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
-        run_folder = None if folder is None else RunFolder(Path(folder), _identity(method, n, seed))
+        run_folder = None if folder is None else RunFolder(Path(folder), identity(problem, method, chosen, n, seed))
         history: list[Record] = []
         if run_folder is not None:
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
-        session = stack.enter_context(chosen.start(problem, method.tasks(), seed))
-        loop = _Loop(problem, method, session, server, run_folder, callbacks, history)
+        session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
+        loop = _Loop(
+            problem, method, channels, session, server, run_folder, callbacks, history, acceptance or Acceptance()
+        )
         loop.run(rounds, n, evaluate_every, checkpoint_every)
-        model.load(server.x, server.buffers, server.counters)
+        model.load(server.model)
         config = {"problem": {"name": problem.name}, "method": _described(method), "seed": seed}
         result = Result(config, history, model.module, server.x.nbytes)
         if run_folder is not None:
@@ -109,15 +131,9 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _identity(method: Method, clients_per_round: int, seed: int) -> dict[str, str]:
-    """What makes two runs of a problem the same, as far as they go."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(method))  # functions and objects lie elsewhere in another process
-    return {"seed": str(seed), "method": text, "clients_per_round": str(clients_per_round)}
-
-
 def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
     return Server(
-        sizes=sizes_of(problem, model),
+        sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
         x=model.x.detach().clone(),
@@ -134,52 +150,63 @@ class _Loop:
         self,
         problem: Problem,
         method: Method,
+        channels: Channels,
         session: Session,
         server: Server,
         folder: RunFolder | None,
         callbacks: Sequence[Callback],
         history: list[Record],
+        acceptance: Acceptance,
     ) -> None:
-        self.problem, self.method, self.session, self.server = problem, method, session, server
-        self.folder, self.callbacks, self.history = folder, callbacks, history
+        self.problem, self.method, self.channels = problem, method, channels
+        self.session, self.server = session, server
+        self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
+        self.interrupts = Interrupts()
+        self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
         """Rounds until there are `rounds`, or a callback says stop. Whatever ends the loop, what is done is saved."""
-        done = _snapshot(self.server)
-        try:
-            while self.server.round < rounds:
-                record = self._round(clients_per_round)
-                if record.round % evaluate_every == 0 or record.round == rounds:
-                    self._evaluate(record)
-                self.history.append(record)
-                if self.folder is not None:
-                    self.folder.append(record)
-                done = _snapshot(self.server)
-                stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask every one
-                if self.folder is not None and record.round % checkpoint_every == 0:
-                    self.folder.save(done)
-                if stop:
-                    break
-        finally:
-            if self.folder is not None and done.round > 0:
-                self.folder.save(done)
-
-    def _round(self, clients_per_round: int) -> Record:
-        server = self.server
-        server.start_round(clients_per_round)
-        steps = self.method.round(server)
-        has_model: set[int] = set()
-        ask = next(steps)
-        record = Record(server.round + 1, list(server.cohort), {})
-        start = time.perf_counter()
-        while True:
-            sums = self._ask(ask, record, has_model)
+        with self.interrupts:
             try:
-                ask = steps.send(sums)
-            except StopIteration:
-                record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
-                break
-        server.round += 1
+                while self.server.round < rounds:
+                    record = self._proven_round(clients_per_round)
+                    self._accept_or_undo(record)
+                    if record.round % evaluate_every == 0 or record.round == rounds:
+                        self._evaluate(record)
+                    self._note(record)
+                    stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask all
+                    if record.round % checkpoint_every == 0:
+                        self._save()
+                    self._check_patience()
+                    if stop:
+                        break
+            finally:
+                self._save()
+                self.interrupts.saved()
+
+    def _proven_round(self, clients_per_round: int) -> Record:
+        """A round, after which the model before it is known to be one that clients can train on.
+
+        If they cannot, that model is not worth a checkpoint: the one before it is what the run leaves behind.
+        """
+        try:
+            record = self._round(clients_per_round)
+        except DivergedError:
+            self.latest = self.proven
+            raise
+        self.proven = self.latest
+        return record
+
+    def _accept_or_undo(self, record: Record) -> None:
+        """Keep what this round made of the server, or go back to the state before it."""
+        server = self.server
+        record.undone = self.acceptance.objection(server)
+        if record.undone is not None:
+            log.warning("round %d is undone: %s", record.round, record.undone)
+            before = _snapshot(self.latest)
+            server.x, server.buffers, server.counters = before.x, before.buffers, before.counters
+            server.w, server.memory, server.G, server.notes = before.w, before.memory, None, {}
+            server.client_states = before.client_states
         names = [objective.name for objective in self.problem.objectives]
         record.weights = dict(zip(names, server.w.tolist(), strict=True))
         record.notes = dict(server.notes)
@@ -187,23 +214,67 @@ class _Loop:
             record.gram = server.G.tolist()
             record.grad_norm_sq = float(server.w @ server.G @ server.w)
             record.notes |= of_round(server.G)
+
+    def _note(self, record: Record) -> None:
+        """The round is done: it is part of the history, and the server's state is worth saving."""
+        with self.interrupts.held():
+            self.history.append(record)
+            if self.folder is not None:
+                self.folder.append(record)
+            self.latest = _snapshot(self.server)
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            with self.interrupts.held():
+                self.folder.save(self.latest)
+            self.server.saved_client_states = (*self.server.saved_client_states[-1:], self.latest.client_states)
+
+    def _check_patience(self) -> None:
+        undone = undone_in_a_row(self.history)
+        if undone > self.acceptance.patience:
+            raise DivergedError(
+                f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}; "
+                f"the model is that of round {len(self.history) - undone}"
+            )
+
+    def _round(self, clients_per_round: int) -> Record:
+        server = self.server
+        server.start_round(clients_per_round)
+        record = Record(server.round + 1, [], {})
+        has_model: dict[int, str] = {}
+        client_states: dict[int, Message] = {}
+
+        def answer(ask: Ask) -> Sums:
+            record.cohort = record.cohort or list(server.cohort)  # a method may ask others than those drawn
+            sums = self._ask(ask, record, has_model)
+            client_states.update(sums.client_states)
+            return sums
+
+        start = time.perf_counter()
+        drive(self.method.round(server), answer)
+        record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
+        server.client_states = server.client_states | client_states  # the server has used the replies
+        server.round += 1
         return record
 
-    def _ask(self, ask: Ask, record: Record, has_model: set[int]) -> Sums:
+    def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:
         """Put one ask to the engine; count bytes, seconds and failures."""
         server = self.server
         clients = server.cohort if ask.clients is None else ask.clients
         start = time.perf_counter()
         sums = self.session.ask(ask, server)
         seconds = time.perf_counter() - start
-        down = len(clients) * ask.message.nbytes + len(set(clients) - has_model) * server.sizes.model_bytes
-        has_model.update(clients)
+        version = server.model.version
+        need_model = [i for i in clients if has_model.get(i) != version]
+        down = len(clients) * ask.nbytes + len(need_model) * server.sizes.model_bytes
+        has_model |= dict.fromkeys(clients, version)
         for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
             ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
         record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
         record.failures |= {str(i): why for i, why in sums.failures.items()}
         if sums.count == 0:
             raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
+        finish(sums, self.channels, ask.messages, server)
         # A client that failed in one phase takes no part in the next.
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
@@ -225,4 +296,6 @@ class _Loop:
 
 def _snapshot(server: Server) -> Server:
     """The state between two rounds, safe from what the next round changes."""
-    return replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
+    copied = replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
+    copied.client_states = dict(server.client_states)
+    return copied

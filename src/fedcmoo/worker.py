@@ -1,32 +1,53 @@
-"""One worker: one model in memory, on which any number of clients take turns. Every engine runs workers and nothing
-else."""
+"""One worker: one model in memory, on which any number of clients take turns. Every engine runs workers."""
 
 from __future__ import annotations
 
 import copy
 import ctypes
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fedcmoo.client import Client, FirstStep, State
+from fedcmoo.client import Client, FirstStep
+from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.messages import Message
-from fedcmoo.parameters import FlatModel, Precision
+from fedcmoo.parameters import FlatModel, Precision, State
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes, Sums, Task
+from fedcmoo.rounds import Sizes, Sums
 
 KEEP_LIMIT = 512 * 2**20
-"""Bytes of phase-one gradients that one worker keeps; what does not fit is computed again."""
+"""Bytes of gradients that one worker keeps from one ask of a round to the next; the rest is computed again."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """An ask as clients receive it.
+
+    Attributes:
+        round: t.
+        version: of the model that it is about.
+        messages: what each contribution is sent, by the contribution's name.
+        memories: what stateful clients remember from earlier rounds, by client.
+    """
+
+    round: int
+    version: str
+    messages: Mapping[str, Message]
+    memories: Mapping[int, Message] = field(default_factory=dict)
+
+    def for_clients(self, clients: Sequence[int], memories: Mapping[int, Message]) -> Request:
+        """The request with the memories of some clients."""
+        return replace(self, memories={i: memories[i] for i in clients if i in memories}) if memories else self
 
 
 class Worker:
-    """Answers asks for any client, adding the replies up.
+    """Computes the replies of any client.
 
     Args:
         problem: the problem; the worker makes its own copy of the model.
-        tasks: what to do in each phase, from the method.
+        channels: of the method's contributions.
         seed: of the whole run.
         device: where the model computes.
         precision: what the model computes in.
@@ -35,37 +56,36 @@ class Worker:
     def __init__(
         self,
         problem: Problem,
-        tasks: Mapping[str, Task],
+        channels: Channels,
         seed: int,
         device: str = "cpu",
         precision: Precision = "float32",
     ) -> None:
         keep_freed_memory()
         self.problem = problem
-        self.tasks = tasks
+        self.channels = channels
         self.seed = seed
         self.model = FlatModel(copy.deepcopy(problem.model).to(device), problem.is_shared, precision)
-        self.sizes = sizes_of(problem, self.model)
+        self.sizes = Sizes.of(self.model, problem.M)
         self._kept: dict[int, FirstStep] = {}
-        self._kept_round = -1
+        self._kept_for: tuple[int, str] | None = None
 
-    def answer(self, state: State, round: int, phase: str, message: Message, i: int) -> Message:
-        """The reply of client i, as it goes over the wire."""
-        if round != self._kept_round:
-            self._kept, self._kept_round = {}, round
-        client = Client(
-            self.problem,
-            self.model,
-            state.to(self.model.device),
-            self.seed,
-            round,
-            i,
-            self._kept.pop(i, None),
-        )
-        reply = self.tasks[phase].answer(client, message).cpu()
-        if client.first is not None and self._has_room(client.first):
+    def reply(self, state: State, request: Request, i: int) -> tuple[Message, Message | None]:
+        """The reply of client i as it is sent, and what the client will remember if the server uses the reply."""
+        kept_for = (request.round, request.version)
+        if kept_for != self._kept_for:
+            self._kept, self._kept_for = {}, kept_for
+        client = self.client(state, request.round, i)
+        client.first = self._kept.get(i)
+        client.memory = request.memories.get(i, {})
+        message = reply(self.channels, client, request.messages)
+        if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
             self._kept[i] = client.first
-        return reply
+        return message, None if client.new_memory is None else Message(**client.new_memory).cpu()
+
+    def client(self, state: State, round: int, i: int) -> Client:
+        """Client i with the model in this state."""
+        return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
 
     def _has_room(self, first: FirstStep) -> bool:
         size = first.J.numel() * first.J.element_size()
@@ -81,19 +101,19 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class AskClients:
-    """Ask some clients one after the other and add up what they reply."""
+    """Ask some clients one after the other and add up their replies."""
 
-    round: int
-    phase: str
-    message: Message
+    request: Request
     clients: tuple[int, ...]
 
     def run(self, worker: Worker, state: State) -> Sums:
         sums = Sums()
-        task = worker.tasks[self.phase]
+        names = list(self.request.messages)
         for i in self.clients:
-            reply = worker.answer(state, self.round, self.phase, self.message, i)
-            sums.add(task.accept(reply, self.message, worker.sizes, f"client {i}"), reply.nbytes)
+            message, memory = worker.reply(state, self.request, i)
+            add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}")
+            if memory is not None:
+                sums.client_states[i] = memory
         return sums
 
 
@@ -106,22 +126,11 @@ class Evaluate:
 
     def run(self, worker: Worker, state: State) -> Sums:
         data = getattr(worker.problem, self.split)
-        worker.model.load(state.x, state.buffers, state.counters)
+        worker.model.load(state)
         stop = min(self.start + BATCH, len(data))
         sums = Sums()
         sums.add({"totals": evaluate(worker.problem, worker.model, data, self.start, stop)}, 0)
         return sums
-
-
-def sizes_of(problem: Problem, model: FlatModel) -> Sizes:
-    """The numbers that messages' shapes are made of."""
-    buffers, counters = model.buffers().numel(), model.counters().numel()
-    return Sizes(model.d, model.d_shared, problem.M, buffers, counters, model.x.dtype)
-
-
-def state_of(model: FlatModel) -> State:
-    """A copy of the model's present state."""
-    return State(model.x.detach().clone(), model.buffers().clone(), model.counters().clone())
 
 
 def keep_freed_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Metric, Objective, Problem, fit
+from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import EarlyStop
-from fedcmoo.client import DivergedError, State
+from fedcmoo.client import DivergedError
 from fedcmoo.engines import Local
-from fedcmoo.gram import Estimate, Exact
+from fedcmoo.gram import Exact
 from fedcmoo.history import read_history
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import MGDA
-from fedcmoo.rounds import Server
+from fedcmoo.rounds import Sums
+from fedcmoo.types import Matrix
 from fedcmoo.weights import MinNorm
-from fedcmoo.worker import Worker
+from fedcmoo.worker import Request, Worker
 from tests.core.problems import Point, SquaredDistance, classification, quadratics
 
 
@@ -128,7 +131,7 @@ def test_a_nan_ends_the_run_and_names_round_objective_and_client(tmp_path: Path,
 def test_a_model_that_only_the_evaluation_sees_break_ends_the_run(tmp_path: Path) -> None:
     method = FedAvg(client_lr=0.1, local_steps=1, server_lr=1e25)
     with pytest.raises(DivergedError, match=r"became NaN or infinite in round 1: its test loss is (nan|inf)"):
-        fit(classification(), method, 1, folder=tmp_path, engine=Local())
+        fit(classification(), method, 1, folder=tmp_path, engine=Local(), acceptance=Acceptance(max_norm=1e300))
 
 
 def test_mgda_has_everyone_in_its_cohort() -> None:
@@ -167,9 +170,11 @@ def test_a_name_or_a_class_is_no_engine(engine: object) -> None:
 def test_weights_stay_where_the_gram_matrix_is_not_finite() -> None:
     @dataclass(frozen=True)
     class Overflowing(Exact):
-        def estimate(self, server: Server) -> Estimate:
-            G = yield from super().estimate(server)
-            return G if server.round == 0 else G * np.inf
+        def combine(self, sums: Sums) -> Matrix:
+            G = super().combine(sums)
+            return G if next(estimates) == 0 else G * np.inf
+
+    estimates = itertools.count()
 
     result = fit(classification(), FedCMOO(gram=Overflowing(), batch_size=16), 3, clients_per_round=3, engine=Local())
     first, second, _ = (record.weights for record in result.history)
@@ -186,7 +191,6 @@ def test_weights_stay_where_the_gram_matrix_is_not_finite() -> None:
     ],
 )
 def test_a_client_checks_what_the_server_sends(phase: str, message: Message) -> None:
-    worker = Worker(classification(), FedCMOO(batch_size=16).tasks(), seed=0)
-    state = State(worker.model.x.clone(), worker.model.buffers(), worker.model.counters())
+    worker = Worker(classification(), FedCMOO(batch_size=16).channels(), seed=0)
     with pytest.raises(BadMessageError, match="the server"):
-        worker.answer(state, 0, phase, message, 0)
+        worker.reply(worker.model.state, Request(0, "", {phase: message}), 0)

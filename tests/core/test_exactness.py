@@ -10,8 +10,8 @@ import torch
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Problem, fit
 from fedcmoo.gram import Exact
-from fedcmoo.parameters import FlatModel
 from fedcmoo.weights import FindWeights, MinNorm
+from fedcmoo.worker import Worker
 from tests.core.problems import centres, classification, quadratics
 
 
@@ -110,13 +110,10 @@ def test_fedavg_with_fixed_weights_goes_where_they_say() -> None:
 
 def test_the_jacobian_is_that_of_torch_func() -> None:
     """h_i against one gradient at a time from torch.func, on a model without randomness."""
-    from fedcmoo.client import Client, State
-
     problem = classification(dropout=0.0)
     problem.transform = None
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
-    client = Client(problem, model, State(model.x.clone(), model.buffers(), model.counters()), 0, 0, 2)
-    J = client.jacobian(None)
+    worker = Worker(problem, {}, seed=0)
+    J = worker.client(worker.model.state, round=0, i=2).jacobian(None)
     inputs, targets = problem.clients[2]
     module = copy.deepcopy(problem.model).train()
     for k in range(2):
@@ -126,4 +123,4 @@ def test_the_jacobian_is_that_of_torch_func() -> None:
         by_name = {n: g if g is not None else torch.zeros_like(p) for (n, p), g in zip(named, grads, strict=True)}
         order = sorted(by_name, key=lambda n: not n.startswith("encoder"))
         assert torch.allclose(J[k], torch.cat([by_name[n].reshape(-1) for n in order]), atol=1e-6)
-    assert model.d_shared == sum(p.numel() for n, p in module.named_parameters() if n.startswith("encoder"))
+    assert worker.sizes.d_shared == sum(p.numel() for n, p in module.named_parameters() if n.startswith("encoder"))

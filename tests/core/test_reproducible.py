@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, Problem, Result, evaluation, fit
-from fedcmoo.client import State
 from fedcmoo.engines import Local
 from fedcmoo.messages import Message
 from fedcmoo.methods import Method
 from fedcmoo.optimizers import SGD, Adam
 from fedcmoo.rounds import Server
-from fedcmoo.worker import Worker
+from fedcmoo.worker import Request, Worker
 from tests.core.problems import classification
 
 METHODS: list[Method] = [
@@ -52,32 +53,41 @@ def test_the_global_generator_is_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+INITIAL = classification().model.state_dict()
+
+
+def reply(worker: Worker, messages: Mapping[str, Message], i: int) -> Message:
+    """The reply of client i to an ask about the initial model in the first round."""
+    worker.model.module.load_state_dict(INITIAL)
+    state = worker.model.state
+    return worker.reply(state, Request(0, state.version, messages), i)[0]
+
+
 def test_the_order_in_which_clients_are_asked_does_not_matter() -> None:
     problem, method = classification(), METHODS[0]
     replies = []
     for order in ([1, 4, 6], [6, 1, 4]):
-        worker = Worker(problem, method.tasks(), seed=0)
-        state = State(worker.model.x.clone(), worker.model.buffers(), worker.model.counters())
+        worker = Worker(problem, method.channels(), seed=0)
         message = Message(w=torch.tensor([0.3, 0.7], dtype=torch.float64))
-        replies.append({i: worker.answer(state, 0, "train", message, i) for i in order})
+        replies.append({i: reply(worker, {"train": message}, i) for i in order})
     for i in (1, 4, 6):
-        assert torch.equal(replies[0][i]["update"], replies[1][i]["update"])
-        assert torch.equal(replies[0][i]["buffers"], replies[1][i]["buffers"])
+        assert torch.equal(replies[0][i]["train/update"], replies[1][i]["train/update"])
+        assert torch.equal(replies[0][i]["train/buffers"], replies[1][i]["train/buffers"])
 
 
 def test_phase_one_is_computed_again_if_it_was_not_kept() -> None:
     """A client asked to train on another worker than the one that knew its Jacobian gives the same bits."""
     problem, method = classification(), METHODS[0]
-    workers = [Worker(problem, method.tasks(), seed=0) for _ in range(2)]
-    state = State(workers[0].model.x.clone(), workers[0].model.buffers(), workers[0].model.counters())
+    workers = [Worker(problem, method.channels(), seed=0) for _ in range(2)]
+    state = workers[0].model.state
     w = Message(w=torch.tensor([0.3, 0.7], dtype=torch.float64))
     server = Server(workers[0].sizes, 0, problem.N, state.x, state.buffers, state.counters, w["w"].numpy(), cohort=(3,))
     ask = next(method.round(server))  # phase one
-    workers[0].answer(state, 0, ask.phase, ask.message, 3)
-    kept = workers[0].answer(state, 0, "train", w, 3)
-    again = workers[1].answer(state, 0, "train", w, 3)
-    assert torch.equal(kept["update"], again["update"])
-    assert torch.equal(kept["buffers"], again["buffers"])
+    reply(workers[0], ask.messages, 3)
+    kept = reply(workers[0], {"train": w}, 3)
+    again = reply(workers[1], {"train": w}, 3)
+    assert torch.equal(kept["train/update"], again["train/update"])
+    assert torch.equal(kept["train/buffers"], again["train/buffers"])
 
 
 def test_the_batches_of_an_evaluation_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +106,9 @@ def test_buffers_are_averaged_and_counters_newest() -> None:
     batches."""
     problem = classification(clients=3)
     method = FedAvg(local_steps=2, batch_size=16)
-    worker = Worker(problem, method.tasks(), seed=0)
-    state = State(worker.model.x.clone(), worker.model.buffers(), worker.model.counters())
+    worker = Worker(problem, method.channels(), seed=0)
     w = Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))
-    expected = torch.stack([worker.answer(state, 0, "train", w, i)["buffers"] for i in range(3)]).mean(dim=0)
+    expected = torch.stack([reply(worker, {"train": w}, i)["train/buffers"] for i in range(3)]).mean(dim=0)
     result = fit(problem, method, rounds=1, clients_per_round=3, engine=Local())
     norm = result.model.get_submodule("encoder.1")
     assert isinstance(norm, torch.nn.BatchNorm1d)

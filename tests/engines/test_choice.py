@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedcmoo import FedCMOO, Objective, fit
-from fedcmoo.engines import Local, Pool, choose_engine
+from fedcmoo.engines import Engine, Local, Pool, choose_engine
 from fedcmoo.engines.choice import workers_in_memory
 from fedcmoo.engines.pool import WorkerError, usable_cores
-from fedcmoo.engines.process import IN_WORKER
+from fedcmoo.engines.worker_handle import IN_WORKER
+from fedcmoo.parameters import FlatModel
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sizes
 from tests.core.problems import classification
 
 METHOD = FedCMOO(local_steps=2, batch_size=8)
+SIZES = Sizes(d=100, d_shared=50, M=2)
+
+
+def choose(problem: Problem, steps: int, engine: Engine | None = None) -> Engine:
+    return choose_engine(engine, problem, METHOD.channels(), SIZES, clients_per_round=2, steps=steps, batch_size=8)
 
 
 def test_what_is_asked_for_is_taken() -> None:
     engine = Local()
-    assert choose_engine(engine, classification(), METHOD, 10**6, 5) is engine
+    assert choose(classification(), 10**7, engine) is engine
 
 
 def test_little_work_stays_here() -> None:
-    assert choose_engine(None, classification(), METHOD, 1, 5) == Local()
+    assert choose(classification(), 10) == Local()
 
 
 @pytest.mark.skipif(usable_cores() == 1, reason="needs more than one core")
 def test_much_work_is_for_workers() -> None:
-    engine = choose_engine(None, classification(), METHOD, 10**6, 2)
+    engine = choose(classification(), 10**7)
     assert engine == Pool(workers=2)
 
 
 def test_what_cannot_be_sent_stays_here() -> None:
     problem = classification()
     problem.objectives = [problem.objectives[0], Objective("mean", lambda output, target: output.mean())]
-    assert choose_engine(None, problem, METHOD, 10**6, 5) == Local()
+    assert choose(problem, 10**7) == Local()
 
 
 def test_fewer_workers_for_more_objectives() -> None:
-    few, many = classification(), classification()
-    many.objectives = [few.objectives[0]] * 10**6
-    assert workers_in_memory(many) < workers_in_memory(few)
+    assert workers_in_memory(replace(SIZES, M=10**7)) < workers_in_memory(SIZES)
 
 
 def test_a_worker_does_not_start_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,5 +112,7 @@ def _is_running(pid: int) -> bool:
 
 def test_signals_of_the_terminal_are_the_servers_to_handle() -> None:
     """Ctrl-C in a terminal goes to a whole process group; workers are in their own."""
-    with Pool(workers=1).start(classification(), METHOD.tasks(), seed=0) as session:
+    problem = classification()
+    sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model)), problem.M)
+    with Pool(workers=1).start(problem, METHOD.channels(), 0, sizes) as session:
         assert os.getpgid(session.pids[0]) != os.getpgid(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import signal
@@ -19,6 +20,8 @@ from fedcmoo.engines import ENGINES, Engine, Local, Pool
 from fedcmoo.engines.pool import WorkerError
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import Method
+from fedcmoo.parameters import FlatModel
+from fedcmoo.rounds import Sizes
 from tests.core.problems import classification
 from tests.engines.accidents import Accident, Bug, Killed, OutOfMemory, Stuck, nothing_but_nan
 
@@ -160,8 +163,11 @@ def test_workers_are_taken_over_until_code_changes(tmp_path: Path, monkeypatch: 
     source.write_text("weight = 1")
     importlib.import_module("edited_between_runs")
 
+    problem = classification()
+    sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model)), problem.M)
+
     def pids() -> list[int]:
-        with Pool(workers=1).start(classification(), METHOD.tasks(), seed=0) as session:
+        with Pool(workers=1).start(problem, METHOD.channels(), 0, sizes) as session:
             return session.pids
 
     before = pids()

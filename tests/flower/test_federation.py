@@ -22,6 +22,7 @@ from flwr.app import Context, RecordDict
 
 from fedcmoo import fit
 from fedcmoo.config import RunConfig
+from fedcmoo.contributions import Channels
 from fedcmoo.engines import Local, Session
 from fedcmoo.evaluation import Scores
 from fedcmoo.flower.demo import run_app
@@ -30,7 +31,7 @@ from fedcmoo.flower.keys import write_keys
 from fedcmoo.flower.template import write_app
 from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sums, Task
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import Table, merge
 
 pytestmark = pytest.mark.deployment
@@ -105,24 +106,24 @@ def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterr
 
 TAMPER = '''
 import torch
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import Array, ConfigRecord
 
-from fedcmoo.flower.wire import from_array, to_array
 from fedcmoo.messages import Message
 
 
-def tamper(letter, context, call_next):
+def tamper(message, context, call_next):
     """Node 1, which holds clients 1 and 4, sends nonsense."""
-    reply = call_next(letter, context)
-    if context.node_config["partition-id"] != 1 or "request" not in letter.content:
+    reply = call_next(message, context)
+    if context.node_config["partition-id"] != 1 or "round" not in message.content["values"]:
         return reply
-    request, arrays = letter.content["request"], reply.content["arrays"]
+    request, blobs = message.content["values"], reply.content["blobs"]
 
     def change(i, f):
-        message = from_array(arrays[f"client-{i}"], 10**9)
-        arrays[f"client-{i}"] = to_array(Message(**{name: f(a) for name, a in message.items()}))
+        good = Message.decode(blobs[f"client-{i}"].data)
+        data = Message(**{name: f(a) for name, a in good.items()}).encode()
+        blobs[f"client-{i}"] = Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)
 
-    where = (request["round"], request["phase"])
+    where = (request["round"], request["names"][0])
     if where == (0, "jacobian"):
         change(1, lambda a: a[:, 1:])
     elif where == (0, "train"):
@@ -130,7 +131,7 @@ def tamper(letter, context, call_next):
     elif where == (1, "jacobian"):
         change(4, lambda a: torch.zeros(10**7))
     elif where == (1, "train"):
-        reply.content["answer"] = ConfigRecord({"token": "0/0/train/0", "needs-model": False})
+        reply.content["values"] = ConfigRecord({"token": "0/0/train/0", "needs_model": False})
     return reply
 
 
@@ -158,8 +159,8 @@ class Dropping(Session):
 
 
 class DroppingEngine:
-    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> Session:
-        return Dropping(Local().start(problem, tasks, seed))
+    def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> Session:
+        return Dropping(Local().start(problem, channels, seed, sizes))
 
 
 def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation: Deployment, tmp_path: Path) -> None:
@@ -263,8 +264,8 @@ def test_the_demo_is_equal_to_the_local_engine_and_leaves_nothing_behind(tmp_pat
 
 
 @needs_proc
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_end_every_process_of_the_demo(tmp_path: Path, signum: int) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_end_every_process_of_the_demo(tmp_path: Path, signum: int) -> None:
     with start_demo(tmp_path) as demo:
         until = time.monotonic() + 120
         while len(processes_of(tmp_path)) < 3 and demo.poll() is None and time.monotonic() < until:
@@ -272,5 +273,8 @@ def test_ctrl_c_and_sigterm_end_every_process_of_the_demo(tmp_path: Path, signum
         assert len(processes_of(tmp_path)) >= 3  # some are up, others about to be
         demo.send_signal(signum)
         assert demo.wait(30) != 0
+    until = time.monotonic() + 10 * (signum == signal.SIGKILL)  # then others must end them
+    while processes_of(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
     assert processes_of(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [] or signum == signal.SIGKILL

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedcmoo import FedCMOO, Problem, fit
-from fedcmoo.client import Client
 from fedcmoo.compression import Compressor, Identity, Quantizer, RandomizedSVD, RandomMask, TopK
+from fedcmoo.contributions import Channel, Channels
 from fedcmoo.engines import Local
 from fedcmoo.gram import GRAMS, Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWayAsRun, Unbiased
 from fedcmoo.gram.base import gram_matrix, inner
@@ -20,10 +20,10 @@ from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import FedCMOOT
 from fedcmoo.parameters import FlatModel
 from fedcmoo.randomness import generator
-from fedcmoo.rounds import Ask, Server, Sizes, Sums, Task
+from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
 from fedcmoo.settings import from_registry, to_table
 from fedcmoo.types import Matrix
-from fedcmoo.worker import Worker, state_of
+from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
 
 N, M, D = 4, 3, 800
@@ -48,17 +48,16 @@ def estimates(
     """Estimates at the same x in several rounds, [rounds, M, M], with real clients in a real session."""
     server = server_of(problem, seed)
     results = []
-    with Local().start(problem, gram.tasks(batch_size), seed) as session:
+    with Local().start(problem, channels_of(gram, batch_size), seed, server.sizes) as session:
         for server.round in range(rounds):
             server.start_round(n or problem.N)
-            steps = gram.estimate(server)
-            ask = next(steps)
-            try:
-                while True:
-                    ask = steps.send(session.ask(ask, server))
-            except StopIteration as end:
-                results.append(end.value)
+            G, _ = drive(gram.estimate(server), lambda ask: session.ask(ask, server))
+            results.append(G)
     return np.stack(results)
+
+
+def channels_of(gram: Gram, batch_size: int | None = None) -> Channels:
+    return {name: Channel(contribution) for name, contribution in gram.contributions(batch_size).items()}
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_two_way_is_the_expansion_of_appendix_b(problem: Problem, compressor: Co
     """Term by term, with the double sums written out, from the ĥ_i that clients send."""
     seed, budget = 3, 4 * D
     h = jacobians(problem)
-    clients = [Client(problem, FlatModel(problem.model), None, seed, 0, i) for i in range(N)]  # type: ignore[arg-type]
+    clients = [Worker(problem, {}, seed).client(server_of(problem).model, 0, i) for i in range(N)]
     Q = [
         compressor.decode(compressor.encode(h[i], budget, clients[i].random("compress")), (M, D), budget, "").double()
         for i in range(N)
@@ -231,8 +230,11 @@ def test_every_estimator_trains_and_has_settings(name: str) -> None:
 
 
 def test_which_estimators_need_only_sums() -> None:
-    assert [name for name, gram in GRAMS.items() if gram().sums_only] == ["sum-of-grams", "exact"]
-    assert Sketch(bits=32).sums_only
+    def summable(gram: Gram) -> bool:
+        return all(contribution.summable for contribution in gram.contributions(None).values())
+
+    assert [name for name, gram in GRAMS.items() if summable(gram())] == ["sum-of-grams", "exact"]
+    assert summable(Sketch(bits=32))
 
 
 def test_settings_are_checked() -> None:
@@ -243,43 +245,37 @@ def test_settings_are_checked() -> None:
         Sketch(bits=3)
 
 
-def replies(gram: Gram, problem: Problem) -> list[tuple[Task, Message, Message, Sizes]]:
-    """For each phase: the task, its message, a good reply, and the sizes."""
+def replies(gram: Gram, problem: Problem) -> list[tuple[Channel, Message, Sizes]]:
+    """For each ask: its channel, a good reply, and the sizes."""
     server = server_of(problem)
     server.start_round(N)
-    tasks = gram.tasks(None)
-    found = []
-    with Local().start(problem, tasks, 0) as session:
-        steps = gram.estimate(server)
-        ask = next(steps)
-        while True:
-            reply = only_reply(tasks[ask.phase], problem, server, ask)
-            found.append((tasks[ask.phase], ask.message, reply, server.sizes))
-            try:
-                ask = steps.send(session.ask(ask, server))
-            except StopIteration:
-                return found
+    channels = channels_of(gram)
+    found: list[tuple[Channel, Message, Sizes]] = []
+    with Local().start(problem, channels, 0, server.sizes) as session:
 
+        def answer(ask: Ask) -> Sums:
+            client = session.worker.client(server.model, 0, 0)
+            found.append((channels[ask.phase], channels[ask.phase].send(client, ask.messages[ask.phase]), server.sizes))
+            return session.ask(ask, server)
 
-def only_reply(task: Task, problem: Problem, server: Server, ask: Ask) -> Message:
-    worker = Worker(problem, {ask.phase: task}, server.seed)
-    return worker.answer(state_of(worker.model), 0, ask.phase, ask.message, 0)
+        drive(gram.estimate(server), answer)
+    return found
 
 
 @pytest.mark.parametrize("gram", [Sketch(), Sketch(bits=32), TwoWay(), TwoWayAsRun(TopK()), SumOfGrams(), Unbiased()])
 def test_malformed_replies_are_refused_by_client_and_field(problem: Problem, gram: Gram) -> None:
-    for task, message, reply, sizes in replies(gram, problem):
-        task.accept(Message.decode(reply.encode()), message, sizes, "client 4")
+    for channel, reply, sizes in replies(gram, problem):
+        channel.receive(Message.decode(reply.encode()), sizes, "client 4")
         for name, array in reply.items():
             bad = [array.double(), array[:-1], array.new_zeros(1).expand(10**9)]
             if array.is_floating_point():
                 bad.append(array * math.nan)
             for wrong in bad:
                 with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                    task.accept(Message(**{**reply, name: wrong}), message, sizes, "client 4")
+                    channel.receive(Message(**{**reply, name: wrong}), sizes, "client 4")
             without = Message(**{n: a for n, a in reply.items() if n != name})
             with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                task.accept(without, message, sizes, "client 4")
+                channel.receive(without, sizes, "client 4")
 
 
 def test_products_by_blocks_are_products() -> None:
@@ -290,7 +286,7 @@ def test_products_by_blocks_are_products() -> None:
 
 def test_sums_hold_no_jacobian_of_a_sketch(problem: Problem) -> None:
     """What the server keeps of a sketching cohort is k x M and M x M numbers."""
-    task, message, reply, sizes = replies(Sketch(), problem)[0]
+    channel, reply, sizes = replies(Sketch(), problem)[0]
     sums = Sums()
-    sums.add(task.accept(reply, message, sizes, "client 0"), reply.nbytes)
+    sums.add(channel.receive(reply, sizes, "client 0"), reply.nbytes)
     assert sum(array.numel() for array in sums.totals.values()) < M * D

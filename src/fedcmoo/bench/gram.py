@@ -1,39 +1,38 @@
 """Gram estimators side by side: while a model trains, each estimates the same Gram matrix at the same upload.
 
-The estimators ride along as one Gram estimator, `Compared`, in a usual run: its exact estimate drives the training, and
-the others use the Jacobians that it left with the clients.
+One Gram estimator, `Compared`, drives an ordinary run with its exact estimate, and measures the others in between.
 """
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from fedcmoo.bench.gram_result import GramBench, Row
 from fedcmoo.bench.memory import PeakMemory
+from fedcmoo.bench.timed import Clock, Timed
 from fedcmoo.callbacks import Callback
-from fedcmoo.client import Client, FirstStep
-from fedcmoo.compression import Compressor, Quantizer, RandomizedSVD, RandomMask, TopK
+from fedcmoo.client import Client
+from fedcmoo.compression import Compressor, Quantizer, RandomizedSVD, RandomMask, TopK, budget_bytes
+from fedcmoo.contributions import Arrays, Channel
 from fedcmoo.engines import Local
-from fedcmoo.gram import Estimate, Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWayAsRun
-from fedcmoo.gram.base import budget_bytes
+from fedcmoo.gram import Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWayAsRun
+from fedcmoo.gram.base import Estimate
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums, Task
+from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
 from fedcmoo.training import fit
 from fedcmoo.types import Matrix
 from fedcmoo.weights.find_weights import unit_scale
-from fedcmoo.worker import sizes_of
+from fedcmoo.worker import AskClients, Request, Worker
 
 BUDGETS = (1.0, 0.3, 0.1, 0.03, 0.01)
 
@@ -53,10 +52,16 @@ class Entry:
 
 @dataclass
 class Cost:
-    """The seconds of an estimator in a round: of all clients, and of the server."""
+    """What an estimator costs in a round: time of all clients for their Jacobians and for the rest, bytes of one."""
 
-    encode: float = 0.0
-    combine: float = 0.0
+    jacobian: Clock = field(default_factory=Clock)
+    encode: Clock = field(default_factory=Clock)
+    upload: float = 0.0
+    download: float = 0.0
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        self.jacobian.seconds = self.encode.seconds = self.upload = self.download = 0.0
 
 
 def entries(budgets: Sequence[float]) -> list[Entry]:
@@ -121,10 +126,11 @@ def bench_gram(
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")
-    sizes = sizes_of(problem, FlatModel(copy.deepcopy(problem.model), problem.is_shared))
+    sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model), problem.is_shared), problem.M)
     if not any(possible(entry, sizes) for entry in chosen):
         raise ValueError(f"budgets must be enough for one of the estimators chosen, but got {list(budgets)}")
-    compared = Compared(tuple(chosen), every)
+    measured = [entry for entry in chosen if possible(entry, sizes)]
+    compared = Compared(problem, seed, measured, every, method.batch_size)
     training = replace(method, gram_every=1) if isinstance(method, FedCMOO) else method
     result = fit(
         problem,
@@ -138,27 +144,26 @@ def bench_gram(
         folder=folder,
         resume=resume,
     )
-    measured = [record for record in result.history if (record.round - 1) % every == 0]
-    rows = [_row(entry, measured) for entry in chosen if possible(entry, sizes)]
+    records = [record for record in result.history if (record.round - 1) % every == 0]
+    rows = [_row(entry, records) for entry in measured]
     return GramBench(problem.name, sizes.d_shared, sizes.M, rounds, rows)
 
 
-def _row(entry: Entry, measured: Sequence[Record]) -> Row:
-    phases = [phase for phase in measured[0].up if phase.startswith(entry.label + "/")]
-    clients = sum(len(record.cohort) for record in measured)
+def _row(entry: Entry, records: Sequence[Record]) -> Row:
+    clients = sum(len(record.cohort) for record in records)
 
     def noted(what: str) -> list[float]:
-        return [record.notes[note] for record in measured if (note := _note(entry, what)) in record.notes]
+        return [record.notes[note] for record in records if (note := _note(entry, what)) in record.notes]
 
     return Row(
         estimator=entry.name,
         budget=entry.budget,
         nrmse=noted("nrmse"),
         normalized=noted("normalized"),
-        upload=sum(record.up[phase] for record in measured for phase in phases) / clients,
-        download=sum(record.down[phase] for record in measured for phase in phases) / clients,
+        upload=sum(noted("upload")) / len(records),
+        download=sum(noted("download")) / len(records),
         encode_seconds=sum(noted("encode")) / clients,
-        combine_seconds=sum(noted("combine")) / len(measured),
+        combine_seconds=sum(noted("combine")) / len(records),
         peak_bytes=int(max(noted("peak"))) if noted("peak") else None,
     )
 
@@ -168,86 +173,73 @@ def _note(entry: Entry, what: str) -> str:
     return f"{entry.label}: {what}"
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The exact Gram matrix, and every so many rounds all `entries` beside it."""
+class Compared(Exact):
+    """The exact Gram matrix, and every few rounds all `entries` measured against it.
 
-    entries: tuple[Entry, ...]
-    every: int
-    costs: dict[str, Cost] = field(default_factory=dict, repr=False, compare=False)
+    The entries have a worker of their own, so that their time and bytes are not part of the run.
+    """
 
-    sums_only: ClassVar[bool] = False
-    asks_cohort: ClassVar[bool] = True
+    def __init__(
+        self, problem: Problem, seed: int, entries: Sequence[Entry], every: int, batch_size: int | None
+    ) -> None:
+        self.entries, self.every = entries, every
+        self.cost = Cost()
+        channels = {
+            f"{entry.label}/{name}": Channel(
+                WithoutJacobian(contribution, self.cost.encode, batch_size, self.cost.jacobian)
+            )
+            for entry in entries
+            for name, contribution in entry.gram.contributions(batch_size).items()
+        }
+        self.worker = Worker(problem, channels, seed)
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        tasks = {f"exact/{phase}": task for phase, task in Exact().tasks(batch_size).items()}
-        for entry in self.entries:
-            for phase, task in entry.gram.tasks(batch_size).items():
-                tasks[f"{entry.label}/{phase}"] = Timed(task, batch_size, self, entry.label)
-        return tasks
+    def __repr__(self) -> str:
+        return f"Compared({[entry.label for entry in self.entries]}, every={self.every})"
 
-    def estimate(self, server: Server) -> Estimate:
-        exact = yield from _renamed(Exact(), "exact", server)
+    def estimate(self, server: Server, *others: str) -> Estimate:
+        exact, sums = yield from super().estimate(server, *others)
         if server.round % self.every == 0:
             for entry in self.entries:
-                if possible(entry, server.sizes):
-                    yield from self._measure(entry, exact, server)
-        return exact
+                self._measure(entry, exact, server)
+        return exact, sums
 
-    def _measure(self, entry: Entry, exact: Matrix, server: Server) -> Generator[Ask, Sums, None]:
-        cost = self.costs[entry.label] = Cost()
+    def _measure(self, entry: Entry, exact: Matrix, server: Server) -> None:
+        self.cost.reset()
         with PeakMemory() as peak:
-            G = yield from _renamed(entry.gram, entry.label, server, cost)
-        server.notes[_note(entry, "nrmse")] = nrmse(G, exact)
-        server.notes[_note(entry, "normalized")] = nrmse(unit_scale(G), unit_scale(exact))
-        server.notes[_note(entry, "encode")] = cost.encode
-        server.notes[_note(entry, "combine")] = cost.combine
+            start = time.perf_counter()
+            G, _ = drive(entry.gram.estimate(server), lambda ask: self._ask(ask, entry, server))
+            seconds = time.perf_counter() - start
+        measured = {
+            "nrmse": nrmse(G, exact),
+            "normalized": nrmse(unit_scale(G), unit_scale(exact)),
+            "upload": self.cost.upload,
+            "download": self.cost.download,
+            "encode": self.cost.encode.seconds,
+            "combine": seconds - self.cost.encode.seconds - self.cost.jacobian.seconds,
+        }
         if peak.bytes is not None:
-            server.notes[_note(entry, "peak")] = float(peak.bytes)
+            measured["peak"] = float(peak.bytes)
+        server.notes |= {_note(entry, what): value for what, value in measured.items()}
 
-
-def _renamed(gram: Gram, label: str, server: Server, cost: Cost | None = None) -> Estimate:
-    """An estimate whose phases bear the label; the server's own part of it is timed."""
-    steps = gram.estimate(server)
-    sums: Sums | None = None
-    while True:
-        start = time.process_time()
-        try:
-            ask = next(steps) if sums is None else steps.send(sums)
-        except StopIteration as end:
-            G: Matrix = end.value
-            return G
-        finally:
-            if cost is not None:
-                cost.combine += time.process_time() - start
-        sums = yield replace(ask, phase=f"{label}/{ask.phase}")
+    def _ask(self, ask: Ask, entry: Entry, server: Server) -> Sums:
+        messages = {f"{entry.label}/{name}": message for name, message in ask.messages.items()}
+        request = Request(server.round, server.model.version, messages)
+        sums = AskClients(request, server.cohort).run(self.worker, server.model)
+        self.cost.upload += sums.uploaded / sums.count
+        self.cost.download += ask.nbytes
+        return sums.part(entry.label)
 
 
 @dataclass(frozen=True)
-class Timed(Task):
-    """A task whose two sides are timed. The Jacobian is there before the clock starts."""
+class WithoutJacobian(Timed):
+    """A contribution that is timed without the Jacobian, for which all estimators need the same time."""
 
-    task: Task
     batch_size: int | None
-    compared: Compared
-    label: str
+    jacobian: Clock
 
-    def answer(self, client: Client, message: Message) -> Message:
-        J = client.jacobian(self.batch_size)
-        if client.first is None:  # too large to be kept for training, but for this answer it stays
-            client.first = FirstStep(J, client.model.buffers(), client.model.counters())
-        start = time.process_time()
-        reply = self.task.answer(client, message)
-        self.compared.costs[self.label].encode += time.process_time() - start
-        if not client.keeps_jacobian:
-            client.first = None
-        return reply
-
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        start = time.process_time()
-        arrays = self.task.accept(reply, message, sizes, sender)
-        self.compared.costs[self.label].combine += time.process_time() - start
-        return arrays
+    def compute(self, client: Client, message: Message) -> Arrays:
+        self.jacobian.time(lambda: client.jacobian(self.batch_size))
+        return super().compute(client, message)
 
 
 def nrmse(G: Matrix, exact: Matrix) -> float:

@@ -20,15 +20,15 @@ from torch import Tensor
 from fedcmoo.bench.memory import peak_bytes, reset_peak
 from fedcmoo.bench.speed_result import EngineSpeed, Growth, Measured, SpeedBench
 from fedcmoo.bench.synthetic import synthetic
+from fedcmoo.bench.timed import Clock, Timed
 from fedcmoo.callbacks import Callback
-from fedcmoo.client import REUSE_LIMIT, Client
+from fedcmoo.client import REUSE_LIMIT
+from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
-from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO
 from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes, Task
 from fedcmoo.training import fit
 from fedcmoo.validation import at_least_one
 from fedcmoo.worker import keep_freed_memory
@@ -88,7 +88,7 @@ def engine_speed(
     stopwatch = Stopwatch(clock, floor(problem, method, clients_per_round))
     result = fit(
         problem,
-        Timed.like(method, clock),
+        TimedFedCMOO.like(method, clock),
         rounds + 2,
         clients_per_round=clients_per_round,
         engine=engine,
@@ -193,13 +193,6 @@ class Lap(NamedTuple):
     floor: float
 
 
-class Clock:
-    """Adds up seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
 class Stopwatch(Callback):
     """Takes the time of rounds, and runs the floor's round after each."""
 
@@ -220,32 +213,15 @@ class Stopwatch(Callback):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timed(FedCMOO):
-    """FedCMOO with a clock that runs while a client of this process answers."""
+class TimedFedCMOO(FedCMOO):
+    """FedCMOO with a clock that runs while a client of this process computes."""
 
     clock: Clock = field(default_factory=Clock)
 
     @classmethod
-    def like(cls, method: FedCMOO, clock: Clock) -> Timed:
+    def like(cls, method: FedCMOO, clock: Clock) -> TimedFedCMOO:
         """The same settings."""
         return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, clock=clock)
 
-    def tasks(self) -> Mapping[str, Task]:
-        return {phase: TimedTask(task, self.clock) for phase, task in super().tasks().items()}
-
-
-@dataclass(frozen=True)
-class TimedTask(Task):
-    """A task whose answers take time on a clock."""
-
-    task: Task
-    clock: Clock
-
-    def answer(self, client: Client, message: Message) -> Message:
-        start = time.perf_counter()
-        reply = self.task.answer(client, message)
-        self.clock.seconds += time.perf_counter() - start
-        return reply
-
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        return self.task.accept(reply, message, sizes, sender)
+    def contributions(self) -> Mapping[str, Contribution]:
+        return {name: Timed(contribution, self.clock) for name, contribution in super().contributions().items()}

@@ -14,6 +14,7 @@ from fedcmoo.cli.options import (
     EngineName,
     ProblemName,
     Rounds,
+    Seeds,
     Set,
     Small,
     err,
@@ -21,7 +22,6 @@ from fedcmoo.cli.options import (
     out,
     print_json,
 )
-from fedcmoo.settings import SettingsError
 
 if TYPE_CHECKING:
     from fedcmoo.config import RunConfig
@@ -33,7 +33,7 @@ def compare(
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="separated by commas (see: fedcmoo list)")
     ] = "fedcmoo,fsmgda,fedavg",
-    seeds: Annotated[str, typer.Option(help="separated by commas")] = "0,1,2",
+    seeds: Seeds = "0,1,2",
     rounds: Rounds = None,
     engine: EngineName = None,
     config: ConfigFile = None,
@@ -48,15 +48,11 @@ def compare(
     Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
     other settings is refused: choose another --out.
     """
-    from fedcmoo.cli.resolving import different, given, resolve
+    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers
     from fedcmoo.comparison import compare as run_comparison
 
     with errors_for_people():
-        words = different("--seeds", seeds)
-        try:
-            numbers = [int(seed) for seed in words]
-        except ValueError:
-            raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
+        numbers = seed_numbers(seeds)
         common = given(rounds=rounds, engine=engine, data=data and str(data))
         configs = {
             method: [resolve(problem, method, config, small, sets or [], {**common, "seed": seed}) for seed in numbers]

@@ -28,6 +28,7 @@ MethodName = Annotated[
 ]
 Rounds = Annotated[int | None, typer.Option(help="the number of rounds", show_default="the problem's")]
 Seed = Annotated[int | None, typer.Option(help="everything random derives from it", show_default="0")]
+Seeds = Annotated[str, typer.Option(help="separated by commas")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a TOML file, such as a run's config.toml")]
 DataFolder = Annotated[Path | None, typer.Option("--data", help="the data folder (default: FEDCMOO_DATA)")]
 EngineName = Annotated[

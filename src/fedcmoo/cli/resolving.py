@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
+from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
 
 
@@ -33,9 +34,8 @@ def resolve(
     file, over = read_toml(config) if config is not None else {}, settings(sets)
     problem = _name(over.get("problem")) or problem or _name(file.get("problem")) or "two-digits"
     method = _name(over.get("method")) or method or _name(file.get("method")) or "fedcmoo"
-    for kind, name, known in (("problem", problem, [*PROBLEMS, *variants()]), ("method", method, [*METHODS])):
-        if name not in known:
-            raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
+    known("problem", problem, [*PROBLEMS, *variants()])
+    known("method", method, METHODS)
     base = preset(problem, method, small, sweep)
     if small and base == preset(problem, method, sweep=sweep):
         raise SettingsError(f"--small is for problems with a small variant, but {problem} has none: leave it out")
@@ -45,6 +45,12 @@ def resolve(
     table = merge(merge(base, file), merge(options, over))
     _check_engine_has_a_name(table.get("engine"))
     return RunConfig.from_table(table)
+
+
+def known(kind: str, name: str, names: Collection[str]) -> None:
+    """Raise unless a name is one of those that there are."""
+    if name not in names:
+        raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, names)}")
 
 
 def settings(sets: Sequence[str]) -> Table:
@@ -71,16 +77,25 @@ def different(option: str, text: str) -> list[str]:
     return words
 
 
+def seed_numbers(text: str) -> list[int]:
+    """The seeds of an option that takes several."""
+    words = different("--seeds", text)
+    try:
+        return [int(seed) for seed in words]
+    except ValueError:
+        raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {text!r}") from None
+
+
 def warn_of_no_checkpoint(folder: Path) -> None:
     """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
-    if read_history(folder / "history.jsonl") and not (folder / "checkpoint.safetensors").exists():
+    if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):
         err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
     """The folder for a new run: the chosen one if it holds no run yet, else a fresh one under runs/."""
     if chosen is not None:
-        if (chosen / "history.jsonl").exists():
+        if read_history(chosen / HISTORY):
             raise SettingsError(f"{chosen} already holds a run: fedcmoo resume {chosen}, or choose another --out")
         return chosen
     folder, n = Path("runs") / name, 1

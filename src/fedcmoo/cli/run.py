@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,9 +79,13 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
+    rounds: Annotated[int | None, typer.Option(help="go on to so many rounds", show_default="the run's")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped."""
+    """Go on with an interrupted run, bit for bit as if it had never stopped.
+
+    With --rounds also a finished run goes on.
+    """
     from fedcmoo.cli.resolving import warn_of_no_checkpoint
     from fedcmoo.config import saved
     from fedcmoo.pareto.sweep import SETTINGS as SWEEP
@@ -93,6 +98,7 @@ def resume(
         if not (folder / "config.toml").exists():
             raise SettingsError(f"a run's folder has a config.toml, but {folder} has none")
         config = saved(folder)
+        config = replace(config, rounds=config.rounds if rounds is None else rounds)
         warn_of_no_checkpoint(folder)
         train(config, folder, resume=True, as_json=as_json)
 

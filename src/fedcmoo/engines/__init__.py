@@ -1,4 +1,4 @@
-"""Engines: where clients run. Methods, clients, compressors and weights never know which one it is."""
+"""Engines: where clients run. No other package depends on which one it is."""
 
 from fedcmoo.engines.base import Engine, Session
 from fedcmoo.engines.choice import choose_engine

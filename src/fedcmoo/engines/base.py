@@ -1,20 +1,21 @@
-"""What an engine is: it carries a method's asks to the clients and brings the sums of their replies back."""
+"""The interface of engines: they carry a method's asks to clients and return the sums of the replies."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 import torch
 
-from fedcmoo.client import State
+from fedcmoo.contributions import Channels
 from fedcmoo.evaluation import BATCH, Scores, scores
+from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sums, Task
-from fedcmoo.worker import AskClients, Evaluate, Job
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.worker import AskClients, Evaluate, Job, Request
 
 BLOCKS = 32
 """A cohort is summed in at most so many blocks, whatever the number of workers: so every engine gives the same bits."""
@@ -25,7 +26,7 @@ class Session(ABC):
 
     @abstractmethod
     def ask(self, ask: Ask, server: Server) -> Sums:
-        """Put an ask to its clients (by default the cohort) and add up their replies in client order."""
+        """Ask the clients (by default the cohort) and add up their replies in client order."""
 
     @abstractmethod
     def evaluate(self, server: Server, split: str) -> Scores:
@@ -46,8 +47,16 @@ class Session(ABC):
 class Engine(Protocol):
     """The settings of an engine; `start` gets it going for one run."""
 
-    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> Session:
-        """A session for this problem, with the client's side of a method."""
+    def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> Session:
+        """A session for this problem, with the channels of a method's contributions."""
+
+
+def numerics(engine: Engine | None) -> dict[str, int | str]:
+    """The settings of an engine that change the bits of a result. All else about engines changes only the time."""
+    return {
+        name: getattr(engine, name, default)
+        for name, default in (("threads", 1), ("device", "cpu"), ("precision", "float32"))
+    }
 
 
 class BlockSession(Session):
@@ -73,7 +82,8 @@ class BlockSession(Session):
 
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
-        jobs = [AskClients(server.round, ask.phase, ask.message, block) for block in blocks(clients)]
+        request = Request(server.round, server.model.version, ask.messages)
+        jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
         return self._total(jobs, server)
 
     def evaluate(self, server: Server, split: str) -> Scores:
@@ -83,7 +93,7 @@ class BlockSession(Session):
 
     def _total(self, jobs: Sequence[Job], server: Server) -> Sums:
         total = Sums()
-        for sums in self.run(jobs, State(server.x, server.buffers, server.counters)):
+        for sums in self.run(jobs, server.model):
             total.merge(sums)
         return total
 

@@ -1,4 +1,4 @@
-"""Which engine a run gets if it asks for none. All give the same bits, so the choice is only about time."""
+"""The default engine of a run. All engines give the same bits, so the choice is only about time."""
 
 from __future__ import annotations
 
@@ -6,33 +6,52 @@ import logging
 import os
 import time
 
-from fedcmoo.client import Client
-from fedcmoo.engines import wire
+from fedcmoo.contributions import Channels
+from fedcmoo.engines import serialization
 from fedcmoo.engines.base import Engine
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.pool import Pool, WorkerError, usable_cores
-from fedcmoo.engines.process import IN_WORKER
-from fedcmoo.methods.base import Method
+from fedcmoo.engines.worker_handle import IN_WORKER
 from fedcmoo.optimizers import SGD
 from fedcmoo.problem import Problem
-from fedcmoo.worker import state_of
+from fedcmoo.rounds import Sizes
 
 log = logging.getLogger(__name__)
 
 WORTH_WORKERS = 20.0
-"""Seconds of work from which on workers, which take some seconds to start, are worth it."""
+"""Seconds of work above which workers, which take some seconds to start, save time."""
 
 WORKER_BYTES = 2**29
-"""Memory of a worker beside its gradients: torch, the model's activations."""
+"""Memory of a worker in addition to its gradients: torch, the model's activations."""
 
 PROBE = 16
 """Samples in the batch whose time is taken."""
 
+PROBE_LR = 1e-6
+"""The learning rate of that step; its time does not depend on it."""
+
 
 def choose_engine(
-    engine: Engine | None, problem: Problem, method: Method, rounds: int, clients_per_round: int
+    engine: Engine | None,
+    problem: Problem,
+    channels: Channels,
+    sizes: Sizes,
+    *,
+    clients_per_round: int,
+    steps: int,
+    batch_size: int | None,
 ) -> Engine:
-    """The engine asked for; else workers if there are cores for them, enough work, and a problem that can be sent."""
+    """The engine requested, or else a pool if there are cores, enough work, and a problem that can be pickled.
+
+    Args:
+        engine: the engine requested; None to choose one.
+        problem: the problem.
+        channels: of the method's contributions.
+        sizes: of the model.
+        clients_per_round: the cohort's size.
+        steps: local steps of all clients and rounds together.
+        batch_size: samples in a step; None for all of a client's data.
+    """
     if IN_WORKER in os.environ:
         raise WorkerError(
             "fit was called while a worker imported the main script; put the call under `if __name__ == '__main__':`"
@@ -41,42 +60,42 @@ def choose_engine(
         if isinstance(engine, type) or not hasattr(engine, "start"):
             raise TypeError(f"engine must be one such as Local(), but got {engine!r}; names are for RunConfig")
         return engine
-    workers = min(usable_cores(), clients_per_round, workers_in_memory(problem))
-    if workers <= 1 or seconds_of_work(problem, method, rounds, clients_per_round) < WORTH_WORKERS:
+    workers = min(usable_cores(), clients_per_round, workers_in_memory(sizes))
+    if workers <= 1 or seconds_of_step(problem, channels, sizes, batch_size) * steps < WORTH_WORKERS:
         return Local()
-    obstacle = _why_not_sent(problem, method)
+    obstacle = _why_not_sent(problem, channels)
     if obstacle is not None:
         log.info("this run would be faster with worker processes, but %s", obstacle)
         return Local()
     return Pool(workers=workers)
 
 
-def workers_in_memory(problem: Problem) -> int:
+def workers_in_memory(sizes: Sizes) -> int:
     """How many workers fit into half of the machine's memory, if each has two sets of gradients of all objectives."""
-    gradients = sum(p.numel() * p.element_size() for p in problem.model.parameters()) * problem.M
+    gradients = sizes.d * sizes.dtype.itemsize * sizes.M
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**33
     return physical // 2 // (2 * gradients + WORKER_BYTES)
 
 
-def seconds_of_work(problem: Problem, method: Method, rounds: int, clients_per_round: int) -> float:
-    """An estimate of a run's time on one core: that of a small local step, times the number of steps."""
-    with Local().start(problem, method.tasks(), seed=0) as session:
+def seconds_of_step(problem: Problem, channels: Channels, sizes: Sizes, batch_size: int | None) -> float:
+    """An estimate of the time of one local step on one core, from a step on a small batch."""
+    with Local().start(problem, channels, 0, sizes) as session:
         worker = session.worker
-        client = Client(problem, worker.model, state_of(worker.model), seed=0, round=0, i=0)
+        client = worker.client(worker.model.state, round=0, i=0)
         samples = len(client.data)
-        batch = samples if method.batch_size is None else min(method.batch_size, samples)
+        batch = samples if batch_size is None else min(batch_size, samples)
         probe = min(PROBE, batch)
         best = float("inf")
         for _ in range(2):  # the first one of a process is slower
             start = time.perf_counter()
-            client.train([1 / problem.M] * problem.M, 1, method.client_lr, SGD(), probe)
+            client.train([1 / problem.M] * problem.M, 1, PROBE_LR, SGD(), probe)
             best = min(best, time.perf_counter() - start)
-    return best * batch / probe * method.local_steps * clients_per_round * rounds
+    return best * batch / probe
 
 
-def _why_not_sent(problem: Problem, method: Method) -> str | None:
+def _why_not_sent(problem: Problem, channels: Channels) -> str | None:
     try:
-        needs_main = wire.dumps((problem, method.tasks())).needs_main
-    except wire.NOT_PICKLABLE as error:
+        needs_main = serialization.dumps((problem, dict(channels))).needs_main
+    except serialization.NOT_PICKLABLE as error:
         return f"the problem cannot be sent to them: {error}"
     return "some of it is defined in the main script; with engine=Pool() they import that" if needs_main else None

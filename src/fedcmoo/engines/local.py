@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedcmoo.client import State
+from fedcmoo.contributions import Channels
 from fedcmoo.engines.base import BlockSession
-from fedcmoo.parameters import Precision, check_device, check_precision
+from fedcmoo.parameters import Precision, State, check_device, check_precision
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sums, Task
+from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.worker import Job, Worker
 
 
@@ -34,16 +34,16 @@ class Local:
         check_device(self.device)
         check_precision(self.precision, self.device)
 
-    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> LocalSession:
-        return LocalSession(problem, tasks, seed, self)
+    def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> LocalSession:
+        return LocalSession(problem, channels, seed, self)
 
 
 class LocalSession(BlockSession):
-    """One worker, here."""
+    """One worker in this process."""
 
-    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Local) -> None:
+    def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Local) -> None:
         super().__init__(problem, settings.threads)
-        self.worker = Worker(problem, tasks, seed, settings.device, settings.precision)
+        self.worker = Worker(problem, channels, seed, settings.device, settings.precision)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fedcmoo.client import State
+from fedcmoo.contributions import Channels
 from fedcmoo.engines.base import BlockSession
 from fedcmoo.optional import require
-from fedcmoo.parameters import check_device
+from fedcmoo.parameters import State, check_device
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sums, Task
+from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.worker import Job, Worker
 
 
@@ -39,8 +39,8 @@ class Ray:
         if self.address is None:  # a cluster's machines may have what this one has not
             check_device(self.device)
 
-    def start(self, problem: Problem, tasks: Mapping[str, Task], seed: int) -> RaySession:
-        return RaySession(problem, tasks, seed, self)
+    def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> RaySession:
+        return RaySession(problem, channels, seed, self)
 
 
 def connect(settings: Ray) -> bool:
@@ -62,13 +62,13 @@ def connect(settings: Ray) -> bool:
 class RaySession(BlockSession):
     """The actors, and which of them does which job."""
 
-    def __init__(self, problem: Problem, tasks: Mapping[str, Task], seed: int, settings: Ray) -> None:
+    def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Ray) -> None:
         super().__init__(problem)
         self._ray = require("ray", "ray")
         self._started_ray = connect(settings)
         count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
         actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=int(settings.device.startswith("cuda")))
-        shared = self._ray.put((problem, dict(tasks)))
+        shared = self._ray.put((problem, dict(channels)))
         self._actors = [actor.remote(shared, seed, settings.device) for _ in range(count)]
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
@@ -90,10 +90,10 @@ class RaySession(BlockSession):
 class _Actor:
     """One worker, for the whole run."""
 
-    def __init__(self, shared: tuple[Problem, dict[str, Task]], seed: int, device: str) -> None:
+    def __init__(self, shared: tuple[Problem, Channels], seed: int, device: str) -> None:
         torch.set_num_threads(1)
-        problem, tasks = shared
-        self._worker = Worker(problem, tasks, seed, device)
+        problem, channels = shared
+        self._worker = Worker(problem, channels, seed, device)
 
     def run(self, job: Any, state: State) -> Sums:
         sums: Sums = job.run(self._worker, state)

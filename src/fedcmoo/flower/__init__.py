@@ -1,4 +1,4 @@
-"""Flower for many machines: `client_app` and `server_app` make a Flower app of any problem and method.
+"""Flower applications: `client_app` and `server_app` make a Flower app of any problem and method.
 
 Needs the extra: pip install "fedcmoo[flower]".
 """
@@ -9,6 +9,5 @@ require("flwr.app", "flower")
 
 from fedcmoo.flower.client import client_app  # noqa: E402 - a missing flwr is reported above
 from fedcmoo.flower.server import RunSettings, server_app  # noqa: E402
-from fedcmoo.flower.session import Flower, FlowerSession, TooFewRepliesError  # noqa: E402
 
-__all__ = ["Flower", "FlowerSession", "RunSettings", "TooFewRepliesError", "client_app", "server_app"]
+__all__ = ["RunSettings", "client_app", "server_app"]

@@ -1,6 +1,6 @@
-"""Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients, and what it costs."""
+"""Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients."""
 
-from fedcmoo.gram.base import Estimate, Gram, check_gram, gram_matrix
+from fedcmoo.gram.base import Gram, OnePhase, check_gram, gram_matrix
 from fedcmoo.gram.exact import Exact
 from fedcmoo.gram.one_way import OneWay
 from fedcmoo.gram.sketch import Sketch
@@ -21,9 +21,9 @@ GRAMS: dict[str, type[Gram]] = {
 
 __all__ = [
     "GRAMS",
-    "Estimate",
     "Exact",
     "Gram",
+    "OnePhase",
     "OneWay",
     "Sketch",
     "SumOfGrams",

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram.base import Estimate, gram_matrix, shared_jacobian
-from fedcmoo.messages import Field, Message, check
-from fedcmoo.rounds import Ask, Server, Sizes, Task
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.gram.base import OnePhase, gram_matrix, shared_jacobian
+from fedcmoo.messages import Field, Message
+from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.types import Matrix
 
 
 @dataclass(frozen=True)
-class Exact:
-    """G = (1/n Σ h_i)^T (1/n Σ h_i) without compression: the reference, at an upload of M·d numbers a client."""
+class Exact(OnePhase):
+    """G = (1/n Σ h_i)^T (1/n Σ h_i) without compression: the reference, at an upload of M·d numbers per client."""
 
-    sums_only: ClassVar[bool] = True
-    asks_cohort: ClassVar[bool] = True
+    def contribution(self, batch_size: int | None) -> Contribution:
+        return Jacobian(batch_size)
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        return {"jacobian": UploadJacobian(batch_size)}
-
-    def estimate(self, server: Server) -> Estimate:
-        sums = yield Ask("jacobian")
+    def combine(self, sums: Sums) -> Matrix:
         return gram_matrix(sums.mean("h"))
 
 
 @dataclass(frozen=True)
-class UploadJacobian(Task):
-    """h_i over the shared parameters, as it is."""
+class Jacobian(Contribution):
+    """h_i over the shared parameters, [M, d]."""
 
     batch_size: int | None
 
-    def answer(self, client: Client, message: Message) -> Message:
-        return Message(h=shared_jacobian(client, self.batch_size))
+    def compute(self, client: Client, message: Message) -> Arrays:
+        return {"h": shared_jacobian(client, self.batch_size)}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"h": Field((sizes.M, sizes.d_shared), sizes.dtype)}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"h": Field((sizes.M, sizes.d_shared), sizes.dtype)}

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.compression import NUMBER, CountSketch, Shape
+from fedcmoo.compression import NUMBER, CountSketch, budget_bytes, check_budget
 from fedcmoo.compression.quantizer import dequantize, quantize, quantized_length
-from fedcmoo.gram.base import Estimate, budget_bytes, check_budget, inner, shared_jacobian, take_square
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.gram.base import OnePhase, inner, shared_jacobian
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.randomness import derive
-from fedcmoo.rounds import Ask, Server, Sizes, Task
+from fedcmoo.rounds import Server, Sizes, Sums
 from fedcmoo.types import Matrix
 
 LEAST_BYTES = 256
-"""For the sketch of one gradient. A budget that allows less is that of a model so small that it does not matter."""
+"""The smallest sketch of one gradient. Only the budgets of very small models allow less."""
 
 
 @dataclass(frozen=True)
-class Sketch:
+class Sketch(OnePhase):
     """A random projection that all clients share, in a few bits an entry: the least error for the least traffic.
 
     All clients project their Jacobian by one random matrix S, drawn from a seed that the server sends.
@@ -49,8 +48,6 @@ class Sketch:
         Charikar, Chen and Farach-Colton. Finding frequent items in data streams. ICALP 2002.
     """
 
-    asks_cohort: ClassVar[bool] = True
-
     budget: float = 0.1
     bits: int = 4
 
@@ -59,62 +56,62 @@ class Sketch:
         if self.bits not in (2, 4, 8, 16, 32):
             raise ValueError(f"bits must be 2, 4, 8, 16 or 32, but got {self.bits}")
 
-    @property
-    def sums_only(self) -> bool:
-        return self.bits == 32
+    def contribution(self, batch_size: int | None) -> Contribution:
+        return SketchedJacobian(self.budget, self.bits, batch_size)
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        return {"jacobian": UploadSketch(self.budget, self.bits, batch_size)}
+    def message(self, server: Server) -> Message:
+        return Message(seed=torch.tensor([derive(server.seed, server.round, "sketch")]))
 
-    def estimate(self, server: Server) -> Estimate:
-        seed = derive(server.seed, server.round, "sketch")
-        sums = yield Ask("jacobian", Message(seed=torch.tensor([seed])))
+    def combine(self, sums: Sums) -> Matrix:
         mean = sums.mean("sketch")  # 1/n Σ y_i: [M, k]
         G: Matrix = (inner(mean, mean) + sums["correction"].double() / sums.count**2).numpy()
         return G
 
 
 @dataclass(frozen=True)
-class UploadSketch(Task):
-    """y_i ≈ S h_i [M, k], and C_i = h_i^T h_i - y_i^T y_i [M, M]."""
+class SketchedJacobian(Contribution):
+    """S h_i [M, k], sent as y_i ≈ S h_i and C_i = h_i^T h_i - y_i^T y_i [M, M]."""
 
     budget: float
     bits: int
     batch_size: int | None
 
-    def answer(self, client: Client, message: Message) -> Message:
+    @property
+    def summable(self) -> bool:  # type: ignore[override]
+        return self.bits == 32
+
+    def compute(self, client: Client, message: Message) -> Arrays:
         check(message, {"seed": Field((1,), torch.int64)}, "the server")
         h = shared_jacobian(client, self.batch_size)
-        k, bits = self.size(h.shape)
-        sketch = CountSketch(h.shape[1], k, int(message["seed"]))(h)
-        payload = encode(sketch, bits, client.random("compress"))  # the sketch now is as it is sent
-        correction = (inner(h, h) - inner(sketch, sketch)).float()
-        return Message(**payload, correction=correction)
+        k, _ = self.size(h.shape)
+        return {"sketch": CountSketch(h.shape[1], k, int(message["seed"]))(h), "own": inner(h, h)}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        correction, payload = take_square(reply, "correction", sizes.M, sender)
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        k, _ = self.size((sizes.M, sizes.d_shared))
+        return {"sketch": Field((sizes.M, k)), "own": Field((sizes.M, sizes.M), torch.float64, degree=2)}
+
+    def encode(self, arrays: Arrays, client: Client) -> Message:
+        sketch = arrays["sketch"]
+        _, bits = self.size((client.sizes.M, client.sizes.d_shared))
+        if bits == 32:
+            payload = Message(sketch=sketch.float())
+        else:
+            payload = quantize(sketch, bits, client.random("compress"), rounded=sketch)  # now as it is sent
+        return Message(**payload, correction=(arrays["own"] - inner(sketch, sketch)).float())
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         k, bits = self.size((sizes.M, sizes.d_shared))
-        return {"sketch": decode(payload, (sizes.M, k), bits, sender), "correction": correction}
+        correction, rest = payload.take("correction", Field((sizes.M, sizes.M)), sender)
+        if bits < 32:
+            return {"sketch": dequantize(rest, (sizes.M, k), bits, sender), "correction": correction}
+        check(rest, {"sketch": Field((sizes.M, k))}, sender)
+        return {"sketch": rest["sketch"], "correction": correction}
 
     def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """k, and the bits of an entry: for an [M, d] Jacobian, what the budget allows."""
+        """k and the bits of an entry that the budget allows for an [M, d] Jacobian."""
         M, d = shape
-        # Bytes for the sketch of one gradient.
-        row = max(LEAST_BYTES, (budget_bytes(self.budget, d) - NUMBER * M * M) // M)
+        row = max(LEAST_BYTES, (budget_bytes(self.budget, d) - NUMBER * M * M) // M)  # bytes for one gradient
         bits = self.bits
         while bits < 32 and quantized_length(row, 2 * bits) >= d:
             bits *= 2
         return min(d, quantized_length(row, bits)), bits
-
-
-def encode(sketch: Tensor, bits: int, random: torch.Generator) -> Message:
-    """A sketch [M, k] in so many bits an entry. It becomes what `decode` will return."""
-    return Message(sketch=sketch.float()) if bits == 32 else quantize(sketch, bits, random, rounded=sketch)
-
-
-def decode(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
-    """Check what `encode` made, and return it as float32 [M, k]."""
-    if bits < 32:
-        return dequantize(payload, shape, bits, sender)
-    check(payload, {"sketch": Field(shape)}, sender)
-    return payload["sketch"]

@@ -1,50 +1,43 @@
-"""The sum of the clients' own Gram matrices: next to no upload, and blind to how clients agree."""
+"""The sum of the clients' own Gram matrices: almost no upload, but products of different clients are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.gram.base import Estimate, inner, shared_jacobian
-from fedcmoo.messages import Field, Message, check
-from fedcmoo.rounds import Ask, Server, Sizes, Task
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.gram.base import OnePhase, inner, shared_jacobian
+from fedcmoo.messages import Field, Message
+from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.types import Matrix
 
 
 @dataclass(frozen=True)
-class SumOfGrams:
-    """G ≈ 1/n² Σ_i h_i^T h_i: of appendix B's expansion the terms with j = i alone, at an upload of M² numbers.
+class SumOfGrams(OnePhase):
+    """G ≈ 1/n² Σ_i h_i^T h_i: only the terms with j = i of appendix B's expansion, at an upload of M² numbers.
 
-    The paper scales it "properly" and does not say how. Rules that do not depend on G's scale, such as FindWeights,
-    do not mind; this is the scale at which the terms that are there are right.
+    The paper says that it is scaled "properly" but not how. Rules that do not depend on G's scale, such as FindWeights,
+    are not affected; with this scale the terms that are present are exact.
     """
 
-    sums_only: ClassVar[bool] = True
-    asks_cohort: ClassVar[bool] = True
+    def contribution(self, batch_size: int | None) -> Contribution:
+        return OwnGram(batch_size)
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        return {"jacobian": UploadOwnGram(batch_size)}
-
-    def estimate(self, server: Server) -> Estimate:
-        sums = yield Ask("jacobian")
+    def combine(self, sums: Sums) -> Matrix:
         G: Matrix = (sums["own"].double() / sums.count**2).numpy()
         return G
 
 
 @dataclass(frozen=True)
-class UploadOwnGram(Task):
+class OwnGram(Contribution):
     """h_i^T h_i, [M, M]."""
 
     batch_size: int | None
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         h = shared_jacobian(client, self.batch_size)
-        return Message(own=inner(h, h).float())
+        return {"own": inner(h, h).float()}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"own": Field((sizes.M, sizes.M))}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"own": Field((sizes.M, sizes.M), degree=2)}

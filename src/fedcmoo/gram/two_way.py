@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD
-from fedcmoo.gram.base import Estimate, budget_bytes, check_budget, columns, inner, shared_jacobian, take_square
-from fedcmoo.messages import Field, Message, check
+from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD, budget_bytes, check_budget
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, columns, inner, shared_jacobian
+from fedcmoo.gram.one_way import CompressedJacobian
+from fedcmoo.messages import Field, Message
 from fedcmoo.randomness import generator
-from fedcmoo.rounds import Ask, Server, Sizes, Sums, Task
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.types import Matrix
 
 
 @dataclass(frozen=True)
-class TwoWay:
+class TwoWay(Gram):
     """One-way's upload, then a download of the compressed sum, with which clients repair part of the error.
 
     As appendix B has it, with ĥ_i = Q(h_i), the residual R_i = h_i - ĥ_i and n clients,
@@ -36,27 +37,27 @@ class TwoWay:
         budget: what a client uploads, and downloads, in multiples of d numbers; the M x M matrices come on top.
     """
 
-    sums_only: ClassVar[bool] = False
-    asks_cohort: ClassVar[bool] = True
-
     compressor: Compressor = field(default=RandomizedSVD(), metadata={"registry": COMPRESSORS})
     budget: float = 1.0
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        settings = (self.compressor, self.budget, batch_size)
-        return {"jacobian": UploadCompressedAndGram(*settings), "correction": UploadCorrection(*settings)}
+    def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
+        return {
+            JACOBIAN: CompressedJacobianAndGram(batch_size, self.compressor, self.budget),
+            "correction": Correction(self.compressor, self.budget, batch_size),
+        }
 
-    def estimate(self, server: Server) -> Estimate:
-        sums = yield Ask("jacobian")
+    def estimate(self, server: Server, *others: str) -> Estimate:
+        sums = yield Ask({JACOBIAN: Message(), **dict.fromkeys(others, Message())})
+        jacobians = sums.part(JACOBIAN)
         random = generator(server.seed, server.round, "gram", "compress")
         budget = budget_bytes(self.budget, server.sizes.d_shared)
-        message = self.compressor.encode(sums["h"], budget, random)
-        corrections = yield Ask("correction", message)
-        G: Matrix = (self.combine(sums, corrections, message, budget) / sums.count**2).numpy()
-        return G
+        message = self.compressor.encode(jacobians["h"], budget, random)
+        corrections = (yield Ask({"correction": message})).part("correction")
+        G: Matrix = (self.combine(jacobians, corrections, message, budget) / sums.count**2).numpy()
+        return G, sums
 
     def combine(self, sums: Sums, corrections: Sums, message: Message, budget: int) -> Tensor:
         """n² G, float64 [M, M]."""
@@ -67,36 +68,39 @@ class TwoWay:
 
 
 @dataclass(frozen=True)
-class UploadCompressedAndGram(Task):
+class CompressedJacobianAndGram(CompressedJacobian):
     """ĥ_i = Q(h_i), and h_i^T h_i exactly."""
 
-    compressor: Compressor
-    budget: float
-    batch_size: int | None
-
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         h = shared_jacobian(client, self.batch_size)
-        payload = self.compressor.encode(h, budget_bytes(self.budget, h.shape[1]), client.random("compress"))
-        return Message(**payload, own=inner(h, h).float())
+        return {"h": h, "own": inner(h, h).float()}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        own, payload = take_square(reply, "own", sizes.M, sender)
-        shape = (sizes.M, sizes.d_shared)
-        h = self.compressor.decode(payload, shape, budget_bytes(self.budget, sizes.d_shared), sender)
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {**super().fields(sizes), "own": Field((sizes.M, sizes.M), degree=2)}
+
+    def encode(self, arrays: Arrays, client: Client) -> Message:
+        return Message(**super().encode(arrays, client), own=arrays["own"])
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        own, rest = payload.take("own", Field((sizes.M, sizes.M)), sender)
+        h = super().decode(rest, sizes, sender)["h"]
         return {"h": h, "own": own, "compressed_own": inner(h, h)}
 
 
 @dataclass(frozen=True)
-class UploadCorrection(Task):
+class Correction(Contribution):
     """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). The client has ĥ_i by compressing h_i again, with the same draws."""
 
     compressor: Compressor
     budget: float
     batch_size: int | None
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         h, compressed, compressed_sum = self.jacobians(client, message)
-        return Message(mixed=difference_product(h, compressed_sum, minus=compressed).float())
+        return {"mixed": difference_product(h, compressed_sum, minus=compressed).float()}
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"mixed": Field((sizes.M, sizes.M), degree=2)}
 
     def jacobians(self, client: Client, message: Message) -> tuple[Tensor, Tensor, Tensor]:
         """h_i, ĥ_i and Q(Σ ĥ_j), all [M, d]."""
@@ -107,10 +111,6 @@ class UploadCorrection(Task):
         compressed = self.compressor.decode(payload, (M, d), budget, str(client))
         compressed_sum = self.compressor.decode(message, (M, d), budget, "the server")
         return h, compressed.to(h), compressed_sum.to(h)
-
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"mixed": Field((sizes.M, sizes.M))}, sender)
-        return reply
 
 
 def difference_product(a: Tensor, b: Tensor, minus: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import inner
-from fedcmoo.gram.two_way import TwoWay, UploadCorrection, difference_product
-from fedcmoo.messages import Field, Message, check
-from fedcmoo.rounds import Sizes, Sums, Task
+from fedcmoo.gram.two_way import Correction, TwoWay, difference_product
+from fedcmoo.messages import Field, Message
+from fedcmoo.rounds import Sizes, Sums
 
 CLEARLY_LARGER = 1.5
 """The ratio of the norms of ĥ and R above which the residuals' own product is left out."""
@@ -26,9 +27,9 @@ class TwoWayAsRun(TwoWay):
     (n - 1) Σ_i R_i^T R_i, as if all clients had the same residual.
     """
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        correction = UploadCorrectionAndResidual(self.compressor, self.budget, batch_size)
-        return {**super().tasks(batch_size), "correction": correction}
+    def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
+        correction = CorrectionAndResidual(self.compressor, self.budget, batch_size)
+        return {**super().contributions(batch_size), "correction": correction}
 
     def combine(self, sums: Sums, corrections: Sums, message: Message, budget: int) -> Tensor:
         M, d = sums["h"].shape
@@ -43,16 +44,15 @@ class TwoWayAsRun(TwoWay):
 
 
 @dataclass(frozen=True)
-class UploadCorrectionAndResidual(UploadCorrection):
+class CorrectionAndResidual(Correction):
     """R_i^T (Q(Σ ĥ_j) - ĥ_i) and R_i^T R_i."""
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         h, compressed, compressed_sum = self.jacobians(client, message)
         mixed = difference_product(h, compressed_sum, minus=compressed)
         residual = difference_product(h, h, minus=compressed)
-        return Message(mixed=mixed.float(), residual=residual.float())
+        return {"mixed": mixed.float(), "residual": residual.float()}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        square = Field((sizes.M, sizes.M))
-        check(reply, {"mixed": square, "residual": square}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        square = Field((sizes.M, sizes.M), degree=2)
+        return {"mixed": square, "residual": square}

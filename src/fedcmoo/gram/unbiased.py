@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from torch import Tensor
-
 from fedcmoo.client import Client
-from fedcmoo.compression import COMPRESSORS, Compressor, Quantizer
-from fedcmoo.gram.base import Estimate, budget_bytes, check_budget, inner, shared_jacobian
+from fedcmoo.compression import COMPRESSORS, Compressor, Quantizer, check_budget
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.gram.base import Estimate, Gram, inner
+from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Message
 from fedcmoo.randomness import derive
-from fedcmoo.rounds import Ask, Server, Sizes, Task
+from fedcmoo.rounds import Ask, Server
 from fedcmoo.types import Matrix
+
+COHORTS = ("jacobian-1", "jacobian-2")
+"""The names of the contributions of the two cohorts."""
 
 
 @dataclass(frozen=True)
-class Unbiased:
+class Unbiased(Gram):
     """G = Y_1^T Y_2, where Y_j is the mean of Q(h_i) over the j-th of two cohorts, drawn anew for this purpose.
 
     The product of a mean with itself, as in the other estimators, is too large on average by the variance of the mean,
@@ -31,7 +34,6 @@ class Unbiased:
             need M/16 and a little.
     """
 
-    sums_only: ClassVar[bool] = False
     asks_cohort: ClassVar[bool] = False  # it asks two other ones
 
     compressor: Compressor = field(default=Quantizer(), metadata={"registry": COMPRESSORS})
@@ -42,36 +44,31 @@ class Unbiased:
         if not self.compressor.unbiased:
             raise ValueError(f"the compressor must be unbiased, but {type(self.compressor).__name__} is not")
 
-    def tasks(self, batch_size: int | None) -> Mapping[str, Task]:
-        return {
-            phase: UploadIndependent(self.compressor, self.budget, batch_size, phase)
-            for phase in ("jacobian-1", "jacobian-2")
-        }
+    def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
+        return {name: IndependentJacobian(batch_size, self.compressor, self.budget, name) for name in COHORTS}
 
-    def estimate(self, server: Server) -> Estimate:
+    def estimate(self, server: Server, *others: str) -> Estimate:
         n = len(server.cohort)
-        first = yield Ask("jacobian-1", clients=server.sample(n, "jacobian-1"))
-        second = yield Ask("jacobian-2", clients=server.sample(n, "jacobian-2"))
-        product = inner(first.mean("h"), second.mean("h"))
+        first, second = COHORTS
+        sums = yield Ask(dict.fromkeys((first, *others), Message()), clients=server.sample(n, first))
+        again = yield Ask({second: Message()}, clients=server.sample(n, second))
+        product = inner(sums.mean(f"{first}/h"), again.mean(f"{second}/h"))
         G: Matrix = ((product + product.T) / 2).numpy()
-        return G
+        return G, sums
 
 
 @dataclass(frozen=True)
-class UploadIndependent(Task):
-    """Q(h_i) on a batch that is independent of any other in the round: a client may be in both cohorts, and train."""
+class IndependentJacobian(CompressedJacobian):
+    """Q(h_i) on a batch that is independent of all others in the round: a client may be in both cohorts, and train."""
 
-    compressor: Compressor
-    budget: float
-    batch_size: int | None
     purpose: str
 
-    def answer(self, client: Client, message: Message) -> Message:
-        other_seed = derive(client.seed, self.purpose)
-        other = Client(client.problem, client.model, client.state, other_seed, client.round, client.i)
-        h = shared_jacobian(other, self.batch_size)
-        return self.compressor.encode(h, budget_bytes(self.budget, h.shape[1]), other.random("compress"))
+    def compute(self, client: Client, message: Message) -> Arrays:
+        return super().compute(self.other(client), message)
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        shape = (sizes.M, sizes.d_shared)
-        return {"h": self.compressor.decode(reply, shape, budget_bytes(self.budget, sizes.d_shared), sender)}
+    def encode(self, arrays: Arrays, client: Client) -> Message:
+        return super().encode(arrays, self.other(client))
+
+    def other(self, client: Client) -> Client:
+        """The client with other random numbers."""
+        return replace(client, seed=derive(client.seed, self.purpose), first=None)

@@ -1,4 +1,4 @@
-"""The recipes: one algorithm a file, each written as the paper writes it."""
+"""Federated algorithms, one per file, each written as in the paper."""
 
 from fedcmoo.methods.base import Method
 from fedcmoo.methods.fedavg import FedAvg

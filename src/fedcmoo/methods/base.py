@@ -1,26 +1,30 @@
-"""What all methods have in common: the settings of local training, and the round as a generator."""
+"""The base class of methods: the settings of local training, and a round as a generator."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
-from fedcmoo.rounds import Round, Server, Sizes, Task
-from fedcmoo.types import Vector
+from fedcmoo.randomness import seeded
+from fedcmoo.rounds import Round, Server, Sizes
+from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
+from fedcmoo.weights import Rule, weigh
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A federated algorithm: `round` is what the server does, `tasks` what clients do when it asks.
+    """A federated algorithm: `round` is what the server does, `contributions` are what clients compute for it.
 
     Args:
         client_lr: η_c, the clients' learning rate.
@@ -48,8 +52,12 @@ class Method(ABC):
         return cls.__name__
 
     @abstractmethod
-    def tasks(self) -> Mapping[str, Task]:
-        """The client's side, by phase."""
+    def contributions(self) -> Mapping[str, Contribution]:
+        """What clients compute, by the names under which the server asks for it."""
+
+    def channels(self, stages: Sequence[Stage] = ()) -> Channels:
+        """The channels of all contributions, with the same stages."""
+        return {name: Channel(contribution, stages) for name, contribution in self.contributions().items()}
 
     @abstractmethod
     def round(self, server: Server) -> Round:
@@ -60,15 +68,15 @@ class Method(ABC):
         return torch.full((M,), 1 / M, dtype=torch.float64).numpy()
 
     def training(self, reuse_jacobian: bool) -> LocalTraining:
-        """The task of training on the weighted loss, with this method's settings."""
+        """Local training on the weighted loss, with this method's settings."""
         return LocalTraining(
             self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian=reuse_jacobian
         )
 
 
 @dataclass(frozen=True)
-class LocalTraining(Task):
-    """K local steps on Σ_k w_k f_{i,k}; the reply is x - x_i.
+class LocalTraining(Contribution):
+    """K local steps on Σ_k w_k f_{i,k}: the client's update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
     left out here.
@@ -80,16 +88,27 @@ class LocalTraining(Task):
     optimizer: Optimizer
     reuse_jacobian: bool
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         check(message, {"w": Field((client.problem.M,), torch.float64)}, "the server")
         w = message["w"].tolist()
         update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian)
-        client.first = None  # phase one's gradients have served
-        return Message(update=update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters()))
+        return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"update": Field((sizes.d,), sizes.dtype), **buffer_fields(sizes)}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"update": Field((sizes.d,), sizes.dtype), **buffer_fields(sizes)}
+
+
+def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
+    """Line 6 of Algorithm 1: set the server's G and w, by the rule.
+
+    A G that is not finite is ignored, and the previous weights stay. What a rule draws from torch's generator is
+    seeded by (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
+    """
+    if not np.isfinite(G).all():  # the clients' numbers were finite, but their products overflowed
+        return
+    server.G = G
+    with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
+        server.w = weigh(rule, server.w, G, server.memory)
 
 
 def weights_message(w: Vector) -> Message:
@@ -98,10 +117,10 @@ def weights_message(w: Vector) -> Message:
 
 
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
-    """What a reply holds of the model's buffers: nothing where the model has none."""
+    """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
         "buffers": Field((sizes.buffers,), sizes.dtype),
-        "counters": Field((sizes.counters,), torch.int64),
+        "counters": Field((sizes.counters,), torch.int64, add="newest"),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedcmoo.contributions import Contribution
 from fedcmoo.methods.base import Method, weights_message
-from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.types import Vector
 
 
@@ -45,9 +46,9 @@ class FedAvg(Method):
         w: Vector = np.asarray(self.weights, dtype=float) / sum(self.weights)
         return w
 
-    def tasks(self) -> Mapping[str, Task]:
+    def contributions(self) -> Mapping[str, Contribution]:
         return {"train": self.training(reuse_jacobian=False)}
 
     def round(self, server: Server) -> Round:
-        sums = yield Ask("train", weights_message(server.w))
+        sums = (yield Ask({"train": weights_message(server.w)})).part("train")
         server.descend(sums.mean("update"), sums, self.server_lr)

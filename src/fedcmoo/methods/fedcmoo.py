@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
-from fedcmoo.methods.base import Method, weights_message
-from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.methods.base import Method, reweigh, weights_message
+from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.validation import at_least_one
-from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule, reweigh
+from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +42,19 @@ class FedCMOO(Method):
         check_gram(self.gram)
         check_rule(self.weights)
 
-    def tasks(self) -> Mapping[str, Task]:
+    def contributions(self) -> Mapping[str, Contribution]:
         return {
-            **self.gram.tasks(self.batch_size),
+            **self.gram.contributions(self.batch_size),
             "train": self.training(reuse_jacobian=self.gram.asks_cohort),
             "train-alone": self.training(reuse_jacobian=False),
         }
 
     def round(self, server: Server) -> Round:
-        # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
+        # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
         train = "train-alone"
         if server.round % self.gram_every == 0:
-            G = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
+            G, _ = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
             reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
             train = "train"
-        sums = yield Ask(train, weights_message(server.w))  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
+        sums = (yield Ask({train: weights_message(server.w)})).part(train)  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 14: x <- x - η_s mean_i (x - x_i)

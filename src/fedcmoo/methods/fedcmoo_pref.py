@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
-from fedcmoo.messages import Field, Message, check
+from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import Method, weights_message
-from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums, Task
-from fedcmoo.types import Matrix, Vector
+from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.types import Vector
 from fedcmoo.weights import FindWeightsPref, check_preference
 
 PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindWeightsPref}
@@ -31,8 +31,8 @@ class FedCMOOPref(Method):
     "fallback", what the weights came from (see `Fallback`).
 
     Args:
-        preference: r, a positive number per objective; twice the number asks for half the loss. Only ratios matter:
-            r is divided by its mean. None for equal losses.
+        preference: r, a positive number per objective; twice the number asks for half the loss. It is taken as
+            it is, not normalized. None for equal losses.
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeightsPref with its settings.
         inertia: from 0 up to 1: the share of the previous weights in the new ones. A linear program's solutions are
@@ -72,55 +72,37 @@ class FedCMOOPref(Method):
         return super().initial_weights(M)
 
     def r(self, M: int) -> Vector:
-        """The preference vector [M], with mean 1."""
+        """The preference vector [M]."""
         return check_preference([1.0] * M if self.preference is None else self.preference, M)
 
-    def tasks(self) -> Mapping[str, Task]:
-        first, *others = self.gram.tasks(self.batch_size).items()
-        with_losses = {first[0]: WithLosses(first[1], self.batch_size, whole_data=self.losses == "all")}
-        return {**with_losses, **dict(others), "train": self.training(reuse_jacobian=self.gram.asks_cohort)}
+    def contributions(self) -> Mapping[str, Contribution]:
+        return {
+            **self.gram.contributions(self.batch_size),
+            "losses": Losses(self.batch_size, whole_data=self.losses == "all"),
+            "train": self.training(reuse_jacobian=self.gram.asks_cohort),
+        }
 
     def round(self, server: Server) -> Round:
-        # Line 4 is the engine's: the cohort is drawn, and the first ask of the round brings it the model x.
-        G, losses = yield from estimate_with_losses(self.gram, server)  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
+        # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
+        G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
+        losses = sums.mean("losses/losses").numpy()
         server.G = G if np.isfinite(G).all() else None
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
         server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}
-        sums = yield Ask("train", weights_message(server.w))  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
+        sums = (yield Ask({"train": weights_message(server.w)})).part("train")  # lines 8 to 14
         server.descend(sums.mean("update"), sums, self.server_lr)  # line 15: x <- x - η_s mean_i (x - x_i)
 
 
 @dataclass(frozen=True)
-class WithLosses(Task):
-    """Another task, whose reply brings the client's losses [M] along."""
+class Losses(Contribution):
+    """The client's losses, float64 [M]: means over all of its data, or over its first batch of the round."""
 
-    task: Task
     batch_size: int | None
     whole_data: bool
 
-    def answer(self, client: Client, message: Message) -> Message:
-        reply = self.task.answer(client, message)
-        losses = client.losses() if self.whole_data else client.batch_losses(self.batch_size)
-        return Message(**reply, losses=losses)
+    def compute(self, client: Client, message: Message) -> Arrays:
+        return {"losses": client.losses() if self.whole_data else client.batch_losses(self.batch_size)}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        own = {name: array for name, array in reply.items() if name == "losses"}
-        check(Message(**own), {"losses": Field((sizes.M,), torch.float64)}, sender)
-        others = Message(**{name: array for name, array in reply.items() if name != "losses"})
-        return {**self.task.accept(others, message, sizes, sender), **own}
-
-
-def estimate_with_losses(gram: Gram, server: Server) -> Generator[Ask, Sums, tuple[Matrix, Vector]]:
-    """An estimate of G [M, M], and the mean of the losses [M] of all clients whose replies brought them along."""
-    total, count = torch.zeros(server.sizes.M, dtype=torch.float64), 0
-    steps = gram.estimate(server)
-    ask = next(steps)
-    while True:
-        sums = yield ask
-        if "losses" in sums.totals:
-            total, count = total + sums["losses"], count + sums.count
-        try:
-            ask = steps.send(sums)
-        except StopIteration as end:
-            return end.value, (total / count).numpy()
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"losses": Field((sizes.M,), torch.float64)}

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
-from fedcmoo.messages import Field, Message, check
-from fedcmoo.methods.base import Method, buffer_fields, non_empty
+from fedcmoo.messages import Field, Message
+from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh
 from fedcmoo.optimizers import Optimizer
-from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule, reweigh
+from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class FSMGDA(Method):
         super().__post_init__()
         check_rule(self.weights)
 
-    def tasks(self) -> Mapping[str, Task]:
+    def contributions(self) -> Mapping[str, Contribution]:
         return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}
 
     def round(self, server: Server) -> Round:
-        sums = yield Ask("train")  # K local steps for each objective: M updates a client
+        sums = (yield Ask({"train": Message()})).part("train")  # K local steps for each objective: M updates a client
         updates = sums.mean("updates")  # Δ_k, averaged over clients: [M, d]
         G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
         reweigh(server, self.weights, G)
@@ -50,19 +50,17 @@ class FSMGDA(Method):
 
 
 @dataclass(frozen=True)
-class TrainEach(Task):
-    """From the same x, K local steps on each objective alone; the reply is the M updates [M, d]."""
+class TrainEach(Contribution):
+    """From the same x, K local steps on each objective alone: the M updates [M, d]."""
 
     lr: float
     steps: int
     batch_size: int | None
     optimizer: Optimizer
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         updates, buffers, counters = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)
-        client.first = None
-        return Message(updates=updates, **non_empty(buffers=buffers, counters=counters))
+        return {"updates": updates, **non_empty(buffers=buffers, counters=counters)}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"updates": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"updates": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}

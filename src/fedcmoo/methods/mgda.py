@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
-from fedcmoo.messages import Field, Message, check
-from fedcmoo.methods.base import Method, buffer_fields, non_empty
-from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
-from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule, reweigh
+from fedcmoo.messages import Field, Message
+from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh
+from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +47,26 @@ class MGDA(Method):
                     f"{getattr(self, name)}; leave it out (the step's length is server_lr)"
                 )
 
-    def tasks(self) -> Mapping[str, Task]:
+    def contributions(self) -> Mapping[str, Contribution]:
         return {"gradients": AllGradients(self.batch_size)}
 
     def round(self, server: Server) -> Round:
         server.cohort = server.everyone
-        sums = yield Ask("gradients")
+        sums = (yield Ask({"gradients": Message()})).part("gradients")
         J = sums.mean("J")  # ∇F(x) as rows: [M, d]
         reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
         server.descend(J.T @ torch.from_numpy(server.w).to(J), sums, self.server_lr)
 
 
 @dataclass(frozen=True)
-class AllGradients(Task):
+class AllGradients(Contribution):
     """The gradients of all objectives with respect to all parameters: [M, d]."""
 
     batch_size: int | None
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         J = client.jacobian(self.batch_size)
-        client.first = None
-        return Message(J=J, **non_empty(buffers=client.model.buffers(), counters=client.model.counters()))
+        return {"J": J, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"J": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"J": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}

@@ -25,6 +25,7 @@ from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
+from fedcmoo.run_folder import holds_run
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
@@ -146,7 +147,7 @@ class _Runs:
                 callbacks=self.callbacks(label),
                 folder=at,
                 checkpoint_every=self.checkpoint_every,
-                resume=True,
+                resume=holds_run(at),
             ).history
         scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.methods import METHODS
-from fedcmoo.run import SavedRun
+from fedcmoo.run import NOT_RESULTS, SavedRun
 from fedcmoo.settings import flatten
-
-NOT_RESULTS = ("engine", "data", "checkpoint_every")
-"""Settings of a run that do not change what it computes."""
 
 LONGEST = 48
 """A longer list of differences does not fit a legend: the folder's name stands instead."""

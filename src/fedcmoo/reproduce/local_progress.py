@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.evaluation import columns, evaluate
 from fedcmoo.gram.base import gram_matrix
-from fedcmoo.messages import Field, Message, check
+from fedcmoo.messages import Field, Message
 from fedcmoo.methods import FSMGDA, FedCMOO
+from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Round, Server, Sizes, Task
+from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import min_norm
 
@@ -53,38 +55,38 @@ class LocalProgress(FedCMOO):
         rates = (self.fsmgda_client_lr, self.client_lr)
         return {f"fsmgda-{n}": FSMGDA(client_lr=lr, **common) for n, lr in enumerate(rates)}  # type: ignore[arg-type]
 
-    def tasks(self) -> Mapping[str, Task]:
-        others = {phase: method.tasks()["train"] for phase, method in self.fsmgda().items()}
-        return {**super().tasks(), **others, "measure": Measure(self)}
+    def contributions(self) -> Mapping[str, Contribution]:
+        others = {phase: method.contributions()["train"] for phase, method in self.fsmgda().items()}
+        return {**super().contributions(), **others, "measure": Measure(self)}
 
     def round(self, server: Server) -> Round:
         measured = server.round % self.measure_every == 0
         message = {}
         if measured:
             for phase in self.fsmgda():
-                sums = yield Ask(phase)
-                updates = sums.mean("updates")[:, : server.sizes.d_shared]
+                sums = yield Ask({phase: Message()})
+                updates = sums.mean(f"{phase}/updates")[:, : server.sizes.d_shared]
                 message[phase] = torch.from_numpy(min_norm(gram_matrix(updates)))
         before = (server.x.clone(), server.buffers, server.counters)
         yield from super().round(server)
         if measured:
             after = (server.x, server.buffers, server.counters)
             server.x, server.buffers, server.counters = before
-            sums = yield Ask("measure", Message(w=torch.from_numpy(server.w), **message))
+            sums = yield Ask({"measure": Message(w=torch.from_numpy(server.w), **message)})
             server.x, server.buffers, server.counters = after
-            for way, (reduction, gain) in zip(WAYS, sums.mean("progress").tolist(), strict=True):
+            for way, (reduction, gain) in zip(WAYS, sums.mean("measure/progress").tolist(), strict=True):
                 server.notes |= {f"{way}: loss reduction": reduction, f"{way}: accuracy gain": gain}
 
 
 @dataclass(frozen=True)
-class Measure(Task):
-    """Train in each of the `WAYS` from x; the reply is loss reduction and accuracy gain of each, [ways, 2]."""
+class Measure(Contribution):
+    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2]."""
 
     method: LocalProgress
 
-    def answer(self, client: Client, message: Message) -> Message:
+    def compute(self, client: Client, message: Message) -> Arrays:
         model, method, own = client.model, self.method, client.state
-        model.load(own.x, own.buffers, own.counters)
+        model.load(own)
         before = mean_scores(client)
         training = method.training(reuse_jacobian=False)
         client.train(message["w"].tolist(), training.steps, training.lr, training.optimizer, training.batch_size)
@@ -93,15 +95,13 @@ class Measure(Task):
             updates, buffers, counters = client.train_each(
                 fsmgda.local_steps, fsmgda.client_lr, fsmgda.optimizer, fsmgda.batch_size
             )
-            model.load(own.x - updates.T @ message[phase].to(updates), buffers, counters)
+            model.load(State(own.x - updates.T @ message[phase].to(updates), buffers, counters))
             ends.append(mean_scores(client))
         signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)  # a loss falls, an accuracy rises
-        client.first = None
-        return Message(progress=torch.stack([(end - before) * signs for end in ends]))
+        return {"progress": torch.stack([(end - before) * signs for end in ends])}
 
-    def accept(self, reply: Message, message: Message, sizes: Sizes, sender: str) -> Mapping[str, Tensor]:
-        check(reply, {"progress": Field((len(WAYS), 2), torch.float64)}, sender)
-        return reply
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"progress": Field((len(WAYS), 2), torch.float64)}
 
 
 def mean_scores(client: Client) -> Tensor:

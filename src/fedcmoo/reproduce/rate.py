@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from fedcmoo.contributions import Contribution
+from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOOT
 from fedcmoo.methods.mgda import AllGradients
-from fedcmoo.rounds import Ask, Round, Server, Task
+from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.validation import at_least_one
 
 NOTE = "true squared norm"
@@ -37,12 +39,12 @@ class MeasuredFedCMOOT(FedCMOOT):
         super().__post_init__()
         at_least_one(measure_every=self.measure_every)
 
-    def tasks(self) -> Mapping[str, Task]:
-        return {**super().tasks(), "everyone": AllGradients(batch_size=None)}
+    def contributions(self) -> Mapping[str, Contribution]:
+        return {**super().contributions(), "everyone": AllGradients(batch_size=None)}
 
     def round(self, server: Server) -> Round:
         if server.round % self.measure_every == self.measure_every // 2:
-            J = (yield Ask("everyone", clients=server.everyone)).mean("J")
+            J = (yield Ask({"everyone": Message()}, clients=server.everyone)).mean("everyone/J")
             weighted = torch.from_numpy(server.w) @ J.double()
             server.notes[NOTE] = float(weighted @ weighted)
         yield from super().round(server)

@@ -1,15 +1,11 @@
-"""What a weighting rule is, and how a round of training applies one."""
+"""The interface of weighting rules."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from fedcmoo.randomness import seeded
-from fedcmoo.rounds import Server
 from fedcmoo.types import Matrix, Vector
 
 
@@ -52,16 +48,3 @@ def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector
 
         rule = TorchJD(rule)
     return rule.remember(w, G, memory) if isinstance(rule, RememberingWeights) else rule(w, G)
-
-
-def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
-    """Line 6 of Algorithm 1: the server's G becomes this round's, its w what the rule makes of it.
-
-    Where G is not finite, the previous ones stay. What a rule draws from torch's generator is seeded by (seed,
-    round), and what it remembers is in the server's memory: so a resumed run has the same weights.
-    """
-    if not np.isfinite(G).all():  # numbers from clients were finite, but too large to be multiplied
-        return
-    server.G = G
-    with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
-        server.w = weigh(rule, server.w, G, server.memory)

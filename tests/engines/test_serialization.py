@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcmoo.engines import wire
+from fedcmoo.engines import serialization
 from fedcmoo.rounds import Sums
 
 X = torch.arange(24, dtype=torch.float32).reshape(4, 6)
@@ -34,16 +34,16 @@ TENSORS = {
 def through_pipe(value: Any) -> Any:
     ours, theirs = Pipe()
     with ours, theirs:
-        wire.send(ours, value)
-        return wire.receive(theirs)
+        serialization.send(ours, value)
+        return serialization.receive(theirs)
 
 
 def through_memory(value: Any) -> Any:
-    parcel = wire.Parcel(value)
-    fd = os.dup(parcel.memory.fd)
-    parcel.memory.close()
+    shared = serialization.SharedObject(value)
+    fd = os.dup(shared.memory.fd)
+    shared.memory.close()
     try:
-        return wire.open_parcel(fd, parcel.memory.size, parcel.contents)
+        return serialization.load_shared(fd, shared.memory.size, shared.contents)
     finally:
         os.close(fd)
 
@@ -81,13 +81,13 @@ def test_what_arrives_can_be_added_to() -> None:
 
 def test_views_of_one_tensor_travel_as_one() -> None:
     rows = [X[i] for i in range(4)] * 100
-    buffers = wire.dumps(rows).buffers
+    buffers = serialization.dumps(rows).buffers
     assert sum(buffer.nbytes for buffer in buffers) == X.nbytes
 
 
 def test_a_worker_that_writes_to_shared_data_has_its_own_copy() -> None:
-    parcel = wire.Parcel(X)
-    first, second = (wire.open_parcel(parcel.memory.fd, parcel.memory.size, parcel.contents) for _ in range(2))
+    shared = serialization.SharedObject(X)
+    first, second = (serialization.load_shared(shared.memory.fd, shared.memory.size, shared.contents) for _ in range(2))
     first.zero_()
     assert torch.equal(second, X)
-    parcel.memory.close()
+    shared.memory.close()

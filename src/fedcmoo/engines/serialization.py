@@ -1,8 +1,8 @@
-"""How objects travel between a run and its own worker processes: pickled, with all arrays beside the pickle.
+"""Serialization between a run and its own worker processes: pickle, with all arrays outside of the pickle.
 
-The bytes of tensors and NumPy arrays are left out of the pickle (its protocol 5 calls them out-of-band buffers). In a
-pipe they follow it as they are; in shared memory they are laid out once, and every worker that maps it reads the same
-pages. Pickle is for processes that one run started itself; what comes from other machines is a `Message`.
+Tensors and NumPy arrays are out-of-band buffers (pickle protocol 5). In a pipe they follow the pickle; in shared memory
+they are written once, and every worker that maps it reads the same pages. Pickle is only for processes that a run
+started itself; what comes from other machines is a `Message`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Pickled:
-    """An object as a pickle and the buffers beside it; `needs_main` if it mentions things of the main script."""
+    """An object as a pickle and its buffers; `needs_main` if it refers to something in the main script."""
 
     stream: bytes
     buffers: Sequence[memoryview]
@@ -97,7 +97,7 @@ def send(connection: Connection, value: Any) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """Read an object from a pipe; EOFError if there is nobody at its other end."""
+    """Read an object from a pipe; EOFError if its other end is closed."""
     stream, sizes = pickle.loads(connection.recv_bytes())
     buffers = [bytearray(size) for size in sizes]
     for buffer in buffers:
@@ -106,11 +106,9 @@ def receive(connection: Connection) -> Any:
 
 
 class SharedMemory:
-    """Nameless memory that other processes can map, given its file descriptor; it is freed with its last user.
+    """Anonymous memory that other processes can map, given its file descriptor; it is freed with its last user.
 
-    This process stops being one with `close`, or when it forgets the object.
-
-    Not in /dev/shm where that can be avoided: containers often give that 64 megabytes.
+    It is not in /dev/shm where that can be avoided, since containers often limit that to 64 megabytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -128,8 +126,8 @@ class SharedMemory:
         return mmap.mmap(self.fd, self.size)
 
 
-class Parcel:
-    """An object in shared memory, from which any number of workers can make their own without copies of its arrays."""
+class SharedObject:
+    """An object in shared memory, which any number of workers can load without copies of its arrays."""
 
     def __init__(self, value: Any) -> None:
         pickled = dumps(value)
@@ -148,8 +146,8 @@ class Parcel:
                 memory[start:stop] = buffer
 
 
-def open_parcel(fd: int, size: int, contents: slice) -> Any:
-    """In a worker: the object of a parcel. Pages are shared until somebody writes to one, who then has a copy."""
+def load_shared(fd: int, size: int, contents: slice) -> Any:
+    """Load a `SharedObject` in a worker. Pages are shared until a worker writes to one and gets its own copy."""
     memory = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
     stream, spans = pickle.loads(memory[contents])
     view = memoryview(memory)

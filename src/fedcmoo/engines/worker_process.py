@@ -1,4 +1,4 @@
-"""What runs in a worker process: it serves one run after the other, job by job."""
+"""The main loop of a worker process: it serves one run after the other, job by job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pickle
 import select
 import socket
 import threading
-import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing import spawn
@@ -18,20 +17,19 @@ from typing import Any
 
 import torch
 
-from fedcmoo.client import State
-from fedcmoo.engines import wire
-from fedcmoo.parameters import Precision
+from fedcmoo.engines import serialization
+from fedcmoo.parameters import Precision, State
 from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.worker import Worker
 
 
 @dataclass(frozen=True)
-class Contract:
-    """What a worker is told when a run begins; the file descriptors of two pieces of shared memory follow it.
+class RunSetup:
+    """What a worker receives when a run begins; the file descriptors of two pieces of shared memory follow it.
 
     Attributes:
-        size, contents: of the parcel with problem and tasks, in the first piece. In the second, the server publishes
-            the model.
+        size, contents: of the `SharedObject` with problem and channels, in the first piece. The second holds the
+            model.
         preparation: sys.path and the like, for `multiprocessing.spawn.prepare`.
         seed, threads, precision: of the run.
     """
@@ -46,16 +44,15 @@ class Contract:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker answers to a contract (nothing, or an error) and to each job."""
+    """What a worker replies to a setup (nothing, or an error) and to each job."""
 
     sums: Sums | None = None
-    seconds: float = 0.0
     error: BaseException | None = None
     out_of_memory: bool = False
 
 
 def serve(end: int) -> None:
-    """The life of a worker process; `end` is its file descriptor of the socket pair."""
+    """Serve runs until the server closes the socket pair; `end` is this process's file descriptor of it."""
     threading.Thread(target=_die_with_server, args=[end], daemon=True).start()
     connection = Connection(end)
     with contextlib.suppress(EOFError, ConnectionError):  # the server is gone
@@ -64,28 +61,27 @@ def serve(end: int) -> None:
 
 
 def _serve_one_run(connection: Connection) -> None:
-    contract = wire.receive(connection)
-    if contract is None:  # the end of one that could not be begun
+    setup = serialization.receive(connection)
+    if setup is None:  # the end of a run that could not be started
         return
     fds = _receive_memory(connection)
     try:
-        worker, state = _begin(contract, *fds)
+        worker, state = _begin(setup, *fds)
     except BaseException as error:  # also what a script raises that ends itself when it is imported
-        wire.send(connection, _failure(error))
+        serialization.send(connection, _failure(error))
         return
-    wire.send(connection, Reply())
-    while (job := wire.receive(connection)) is not None:
-        start = time.perf_counter()
+    serialization.send(connection, Reply())
+    while (job := serialization.receive(connection)) is not None:
         try:
-            reply = Reply(job.run(worker, state), time.perf_counter() - start)
+            reply = Reply(job.run(worker, state))
         except Exception as error:
             reply = _failure(error)
-        wire.send(connection, reply)
+        serialization.send(connection, reply)
         del job, reply  # large ones should not outlive their job
 
 
 def _die_with_server(end: int) -> None:
-    """Wait until nobody holds the other end of the socket pair; then there is nothing left to do, or to tidy up."""
+    """Exit as soon as the other end of the socket pair is closed, in whatever way the server ended."""
     poll = select.poll()
     poll.register(end, select.POLLHUP)
     poll.poll()
@@ -98,20 +94,15 @@ def _receive_memory(connection: Connection) -> list[int]:
     return fds
 
 
-def _begin(contract: Contract, parcel: int, model: int) -> tuple[Worker, State]:
-    torch.set_num_threads(contract.threads)
-    spawn.prepare(contract.preparation)
-    problem, tasks = wire.open_parcel(parcel, contract.size, contract.contents)
-    worker = Worker(problem, tasks, contract.seed, precision=contract.precision)
-    published = mmap.mmap(model, model_bytes(worker.sizes))
-    os.close(parcel)
+def _begin(setup: RunSetup, shared: int, model: int) -> tuple[Worker, State]:
+    torch.set_num_threads(setup.threads)
+    spawn.prepare(setup.preparation)
+    problem, channels = serialization.load_shared(shared, setup.size, setup.contents)
+    worker = Worker(problem, channels, setup.seed, precision=setup.precision)
+    published = mmap.mmap(model, worker.sizes.model_bytes)
+    os.close(shared)
     os.close(model)
     return worker, state_in(published, worker.sizes)
-
-
-def model_bytes(sizes: Sizes) -> int:
-    """The size of the memory in which a model is published."""
-    return sizes.counters * 8 + (sizes.d + sizes.buffers) * sizes.dtype.itemsize
 
 
 def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
@@ -125,7 +116,7 @@ def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
 
 
 def _failure(error: BaseException) -> Reply:
-    """An error as a reply: of its own type where that can be sent, with the place where it happened."""
+    """An error as a reply: of its own type where that can be pickled, with its traceback as a note."""
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
@@ -137,7 +128,7 @@ def _failure(error: BaseException) -> Reply:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Of torch's allocators only the text of their RuntimeError tells."""
+    """Whether an allocation failed; torch's allocators raise a RuntimeError that only its text identifies."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)

@@ -1,7 +1,7 @@
-"""The server's end of a worker process.
+"""The server's handle on a worker process.
 
-Workers are fresh interpreters on the other end of a socket pair, in a process group of their own: Ctrl-C is the
-server's alone to handle, and when the server closes its end, or dies in whatever way, they end at once.
+Workers are new interpreters connected by a socket pair, in a process group of their own: only the server handles
+Ctrl-C, and when the server closes its end or dies, they exit at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from fedcmoo.engines import wire
-from fedcmoo.engines.serve import Contract, Reply
-from fedcmoo.engines.wire import SharedMemory
+from fedcmoo.engines import serialization
+from fedcmoo.engines.serialization import SharedMemory
+from fedcmoo.engines.worker_process import Reply, RunSetup
 from fedcmoo.worker import Job
 
 IN_WORKER = "FEDCMOO_WORKER"
@@ -25,20 +25,20 @@ IN_WORKER = "FEDCMOO_WORKER"
 
 WORKER_ENVIRONMENT = {
     IN_WORKER: "1",
-    # For libraries that read them once, when they are loaded; torch's own number is set by the contract.
+    # For libraries that read them once, when they are loaded; torch's own number is part of the setup.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
 
 
-class WorkerProcess:
-    """A worker, started at once; it takes some seconds until it answers."""
+class WorkerHandle:
+    """A worker process, which takes some seconds to start."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
         self._started = time.time()
         ours, theirs = socket.socketpair()
         end = theirs.fileno()
-        code = f"import sys; sys.path[:] = {sys.path!r}; from fedcmoo.engines.serve import serve; serve({end})"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from fedcmoo.engines.worker_process import serve; serve({end})"
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -57,27 +57,27 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def is_as_new(self) -> bool:
-        """Whether it runs, is this process's own (a fork of the server has no workers), and has no outdated code."""
+    def is_reusable(self) -> bool:
+        """Whether it runs, was started by this very process (not by the parent of a fork), and has current code."""
         return self._owner == os.getpid() and self._process.poll() is None and _newest_source() < self._started
 
-    def send(self, message: Contract | Job) -> None:
-        """A contract or a job, to which there will be a reply. OSError if the worker is dead."""
+    def send(self, message: RunSetup | Job) -> None:
+        """Send a setup or a job, to which there will be a reply. OSError if the worker is dead."""
         self._unanswered += 1
-        wire.send(self.connection, message)
+        serialization.send(self.connection, message)
 
     def release(self) -> None:
-        """End the contract. What the worker may still answer is of no interest to the next one."""
+        """End the run at the worker. Replies that are still to come are ignored."""
         self._stale = self._unanswered
-        wire.send(self.connection, None)
+        serialization.send(self.connection, None)
 
     def send_memory(self, *memories: SharedMemory) -> None:
-        """The memory that the contract just sent speaks of."""
+        """Send the file descriptors of the memory that belongs to a setup."""
         socket.send_fds(self._socket, [b"."], [memory.fd for memory in memories])
 
     def receive(self) -> Reply | None:
-        """The next reply; None for one that nobody waits for any more. EOFError or OSError if the worker is dead."""
-        reply: Reply = wire.receive(self.connection)
+        """The next reply; None for one of an earlier run. EOFError or OSError if the worker is dead."""
+        reply: Reply = serialization.receive(self.connection)
         self._unanswered -= 1
         if self._stale > 0:
             self._stale -= 1
@@ -98,23 +98,23 @@ class WorkerProcess:
 
 
 class _Idle:
-    """Workers between two runs: starting one takes seconds, so the next run of this process takes them over."""
+    """Workers between two runs: starting one takes seconds, so the next run of this process reuses them."""
 
     def __init__(self) -> None:
-        self._workers: list[WorkerProcess] = []
+        self._workers: list[WorkerHandle] = []
         atexit.register(self.end)
 
-    def take(self) -> WorkerProcess:
-        """A waiting worker, or a new one."""
+    def take(self) -> WorkerHandle:
+        """An idle worker, or a new one."""
         while self._workers:
             worker = self._workers.pop(0)  # the newest may still be starting
-            if worker.is_as_new:
+            if worker.is_reusable:
                 return worker
             worker.end()
-        return WorkerProcess()
+        return WorkerHandle()
 
-    def put(self, worker: WorkerProcess) -> None:
-        """Let a worker wait that has nothing to do, or is just starting."""
+    def put(self, worker: WorkerHandle) -> None:
+        """Keep a worker for the next run."""
         try:
             worker.release()
         except OSError:
@@ -123,7 +123,7 @@ class _Idle:
             self._workers.append(worker)
 
     def end(self) -> None:
-        """End all waiting workers."""
+        """End all idle workers."""
         while self._workers:
             self._workers.pop().end()
 
@@ -132,8 +132,7 @@ IDLE = _Idle()
 
 
 def _newest_source() -> float:
-    """When a module that this process has loaded was last changed on disk: workers that have it from before have
-    something else."""
+    """When the newest module that this process has loaded was changed on disk: older workers may have other code."""
     newest = 0.0
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -1,0 +1,129 @@
+"""Contributions and channels: what clients compute for a round, and what happens to it on the way to the server.
+
+A contribution is one thing that is computed on a client and added up over the cohort: an update, a sketch of the
+Jacobian, M losses. A channel carries it, in the same way for every contribution and every engine:
+
+    client: compute -> stages -> encode        server: check and decode -> stages -> add -> stages, in reverse order
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.messages import Add, BadMessageError, Field, Message, check
+from fedcmoo.rounds import Server, Sizes, Sums
+
+Arrays = Mapping[str, Tensor]
+
+
+class Contribution(ABC):
+    """Something that a client computes and that is added up over the cohort.
+
+    `compute` and `fields` are all that most contributions need: their arrays are sent as they are. A contribution that
+    is compressed also has `encode` and `decode`.
+    """
+
+    summable: ClassVar[bool] = True
+    """Whether the server needs no single reply, only the sum of all of them."""
+
+    @abstractmethod
+    def compute(self, client: Client, message: Message) -> Arrays:
+        """The client's arrays, given the server's message."""
+
+    @abstractmethod
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        """What `compute` returns."""
+
+    def encode(self, arrays: Arrays, client: Client) -> Message:
+        """The arrays as they are sent: their bytes are counted."""
+        return Message(**arrays)
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        """Check one client's payload and return the arrays that are added up.
+
+        Raises:
+            BadMessageError: naming the sender and the array, if `encode` cannot have made the payload.
+        """
+        check(payload, self.fields(sizes), sender)
+        return payload
+
+
+class Stage:
+    """One thing that is done to contributions between client and server; a subclass overrides what it needs."""
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        """The arrays that go on to the next stage, before they are encoded."""
+        return arrays
+
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
+        """One client's decoded arrays, as they are added up at the server."""
+        return arrays
+
+    def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
+        """Change the totals of one contribution, after all replies were added up."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The way of one contribution from clients to the server."""
+
+    contribution: Contribution
+    stages: Sequence[Stage] = ()
+
+    def send(self, client: Client, message: Message) -> Message:
+        """The client's side: its reply, as it is sent."""
+        arrays = self.contribution.compute(client, message)
+        if self.stages:
+            fields = self.contribution.fields(client.sizes)
+            for stage in self.stages:
+                arrays = stage.on_client(arrays, fields, client)
+        return self.contribution.encode(arrays, client)
+
+    def receive(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        """The server's side: one reply, checked and decoded."""
+        arrays = self.contribution.decode(payload, sizes, sender)
+        if self.stages:
+            fields = self.contribution.fields(sizes)
+            for stage in reversed(self.stages):
+                arrays = stage.on_reply(arrays, fields)
+        return arrays
+
+
+Channels = Mapping[str, Channel]
+"""The channels of a method's contributions, by the contributions' names."""
+
+
+def reply(channels: Channels, client: Client, messages: Mapping[str, Message]) -> Message:
+    """A client's reply to an ask: all contributions that were asked for."""
+    return Message.join({name: channels[name].send(client, message) for name, message in messages.items()}).cpu()
+
+
+def add_reply(sums: Sums, channels: Channels, names: Sequence[str], reply: Message, sizes: Sizes, sender: str) -> None:
+    """Check and decode one client's reply, and add it to the sums."""
+    unknown = [key for key in reply if not key.startswith(tuple(f"{name}/" for name in names))]
+    if unknown:
+        raise BadMessageError(f"{sender} must send {list(names)}, but sent {unknown[0]!r:.80}")
+    arrays: dict[str, Tensor] = {}
+    how: dict[str, Add] = {}
+    for name in names:
+        channel = channels[name]
+        decoded = channel.receive(reply.part(name), sizes, sender)
+        fields = channel.contribution.fields(sizes)
+        arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
+        how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
+    sums.add(arrays, reply.nbytes, how)
+
+
+def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server) -> None:
+    """Run the server's side of the stages, when all replies were added up."""
+    for name in names:
+        channel, part = channels[name], sums.part(name)
+        for stage in reversed(channel.stages):
+            stage.on_server(part, channel.contribution.fields(server.sizes), server)
+        sums.totals |= {f"{name}/{key}": array for key, array in part.totals.items()}

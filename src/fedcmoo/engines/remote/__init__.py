@@ -1,0 +1,7 @@
+"""Federations of nodes on other machines, over any transport that carries packets to nodes and back."""
+
+from fedcmoo.engines.remote.node import Node
+from fedcmoo.engines.remote.nodes import Transport
+from fedcmoo.engines.remote.session import Remote, RemoteSession, TooFewRepliesError
+
+__all__ = ["Node", "Remote", "RemoteSession", "TooFewRepliesError", "Transport"]

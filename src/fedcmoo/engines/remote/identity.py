@@ -1,0 +1,52 @@
+"""A node's identity: a key that it makes once and keeps, and signs with when the server asks who it is.
+
+The server binds clients to the first key that claims them. So nobody who can connect can take over another node's
+clients, while a node that was restarted is recognised.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+FILE = "identity.key"
+
+
+class Identity:
+    """The Ed25519 key of a node, in a file that only its user can read.
+
+    Args:
+        folder: of the node's files; the key is made there if there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / FILE
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(file, "wb") as stream:
+                stream.write(Ed25519PrivateKey.generate().private_bytes_raw())
+        self._key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+    @property
+    def public(self) -> str:
+        """The public key, in hexadecimal digits."""
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def sign(self, text: str) -> str:
+        """A signature of a text, in hexadecimal digits."""
+        return self._key.sign(text.encode()).hex()
+
+
+def is_signed(public: str, text: str, signature: str) -> bool:
+    """Whether the owner of a public key signed a text."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), text.encode())
+    except (ValueError, InvalidSignature):
+        return False
+    return True

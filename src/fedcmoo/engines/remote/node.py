@@ -1,0 +1,111 @@
+"""A node's side of a federation: it replies for the clients whose data it holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from fedcmoo.client import DivergedError
+from fedcmoo.contributions import Channels
+from fedcmoo.engines.remote.identity import Identity
+from fedcmoo.engines.remote.nodes import describe
+from fedcmoo.engines.remote.protocol import Answer, NodeRequest, Packet, check_digest, check_version, clients_of, entry
+from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.parameters import State
+from fedcmoo.problem import Problem
+from fedcmoo.worker import Request
+
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """One node: its clients, their worker and its files.
+
+    Args:
+        problem: of which this node needs the data of its own clients only.
+        channels: of the method's contributions.
+        partition, partitions: the node's number, and how many nodes there are.
+        cache: identifies node and run, for what is kept between the asks of a round.
+        folder: where the node's files are; None for the system's temporary folder.
+        device: where the model computes.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        channels: Channels,
+        partition: int,
+        partitions: int,
+        cache: str,
+        folder: Path | None = None,
+        device: str = "cpu",
+    ) -> None:
+        torch.set_num_threads(1)  # as in every worker of every engine, so that all of them give the same bits
+        self.clients = clients_of(partition, partitions, problem.N)
+        self.worker = CachingWorker(problem, channels, seed=0, device=device)
+        self.store = NodeStore(folder)
+        self.worker.cache = ModelCache(self.store.folder("cache", cache).path)
+        self.identity = Identity(self.store.path)
+        self.info = describe(problem, self.worker.sizes, partition, partitions, self.identity.public)
+
+    def handle(self, kind: str, packet: Packet) -> Packet:
+        """The answer to a packet of this kind."""
+        handlers: Mapping[str, Callable[[Packet], Packet]] = {"hello": self._hello, "ask": self._ask}
+        return handlers[kind](packet)
+
+    def _hello(self, packet: Packet) -> Packet:
+        check_version(packet.values)
+        claim = self.info.claim(entry(packet.values, "challenge", str))
+        return self.info.pack(self.identity.sign(claim))
+
+    def _ask(self, packet: Packet) -> Packet:
+        request, messages, model = NodeRequest.unpack(packet, self.worker.sizes)
+        if model is not None:
+            self.worker.cache.write_model(request.version, model)
+        state = self.worker.cache.read_model(request.version)
+        if state is None:
+            return Answer(request.token, needs_model=True).pack()
+        self.worker.seed = request.seed
+        memories = Memories(self.store.folder("memory", f"{request.run}/{self.info.partition}").path)
+        answer = Answer(request.token)
+        for i, digest in zip(request.clients, request.memories, strict=True):
+            try:
+                self._reply(i, digest, state, request, messages, memories, answer)
+            except Exception as error:  # the other clients of this node are not affected
+                log.exception("client %d failed in phase %s of round %d", i, request.names, request.round + 1)
+                answer.failures[i] = reason(error)
+        return answer.pack()
+
+    def _reply(
+        self,
+        i: int,
+        digest: str,
+        state: State,
+        request: NodeRequest,
+        messages: Mapping[str, Message],
+        memories: Memories,
+        answer: Answer,
+    ) -> None:
+        if i not in self.clients:
+            raise BadMessageError(f"this node holds clients {self.clients}, but was asked for client {i}")
+        unknown = [name for name in messages if name not in self.worker.channels]
+        if unknown:
+            raise BadMessageError(
+                f"contributions must be of {sorted(self.worker.channels)}, but got {unknown[0]!r:.40}"
+            )
+        remembered = {i: memories.load(i, check_digest(digest))} if digest else {}
+        reply, memory = self.worker.reply(state, Request(request.round, request.version, messages, remembered), i)
+        answer.replies[i] = reply.encode()
+        if memory is not None:
+            answer.memories[i] = memories.save(i, memory, (digest, *request.keep))
+
+
+def reason(error: Exception) -> str:
+    """What the server is told. Other exceptions may quote a client's data, so their messages stay in the node's log."""
+    if isinstance(error, (DivergedError, BadMessageError)):
+        return str(error)
+    return f"{type(error).__name__} (see the node's log)"

@@ -1,0 +1,166 @@
+"""Which node holds which clients.
+
+Frameworks give nodes random ids, so every new node is asked once who it is: it says which clients it holds and the
+sizes of its model, which show early whether it was set up for the same problem, and signs with its key.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from fedcmoo.engines.remote.identity import is_signed
+from fedcmoo.engines.remote.protocol import VERSION, Packet, check_version, clients_of, entry
+from fedcmoo.messages import BadMessageError
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sizes
+
+log = logging.getLogger(__name__)
+
+POLL = 0.25
+"""Seconds between two looks for new nodes."""
+
+PATIENCE = 30.0
+"""Seconds that an ask waits for nodes that are connected but have not yet said which clients they hold."""
+
+Outcome = Packet | str
+"""What a node answered, or the reason why there is no answer."""
+
+
+class Exchange(Protocol):
+    """Packets that were sent, whose answers arrive one after the other."""
+
+    def answers(self, until: float) -> Iterator[tuple[int, Outcome]]:
+        """Nodes with their answers, as they arrive; ends when there are no more, or at the time (monotonic) `until`."""
+
+
+class Transport(Protocol):
+    """Carries packets to nodes and their answers back. Kinds of packets are "hello" and "ask"."""
+
+    def nodes(self) -> set[int]:
+        """The ids of the nodes that are connected now."""
+
+    def send(self, kind: str, packets: Mapping[int, Packet], until: float) -> Exchange:
+        """Send each node its packet; answers after the time (monotonic) `until` do not matter any more."""
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """Who a node is: its place among the nodes, the problem it is set up for, and its key."""
+
+    partition: int
+    partitions: int
+    N: int
+    objectives: str
+    sizes: str
+    key: str = ""
+
+    def pack(self, signature: str) -> Packet:
+        """The answer to "hello", with a signature of `claim`."""
+        return Packet({"protocol": VERSION, **asdict(self), "signature": signature})
+
+    def claim(self, challenge: str) -> str:
+        """What a node signs: its place, and a text that the server made up."""
+        return f"{challenge}/{self.partition}/{self.partitions}"
+
+    @classmethod
+    def unpack(cls, packet: Packet, challenge: str) -> NodeInfo:
+        """Read and check what `pack` wrote."""
+        values = packet.values
+        check_version(values)
+        partition, partitions, N = (entry(values, name, int) for name in ("partition", "partitions", "N"))
+        objectives, sizes, key = (entry(values, name, str) for name in ("objectives", "sizes", "key"))
+        info = cls(partition, partitions, N, objectives, sizes, key)
+        if not is_signed(info.key, info.claim(challenge), entry(values, "signature", str)):
+            raise BadMessageError("a node must sign the server's challenge with its key, but the signature is wrong")
+        return info
+
+
+def describe(problem: Problem, sizes: Sizes, partition: int = 0, partitions: int = 1, key: str = "") -> NodeInfo:
+    """A node that is set up for a problem."""
+    objectives = ", ".join(objective.name for objective in problem.objectives)
+    text = " ".join(f"{name}={value}" for name, value in asdict(sizes).items())
+    return NodeInfo(partition, partitions, problem.N, objectives, text, key)
+
+
+class NodeRegistry:
+    """Which node to ask for which client.
+
+    Args:
+        transport: how to reach nodes.
+        N: the number of clients.
+        mismatch: what is wrong with a node, None if nothing.
+    """
+
+    def __init__(self, transport: Transport, N: int, mismatch: Callable[[NodeInfo], str | None]) -> None:
+        self.transport, self.N, self.mismatch = transport, N, mismatch
+        self.refused: dict[int, str] = {}
+        self._node_of: dict[int, int] = {}
+        self._key_of: dict[int, str] = {}
+        self._known: set[int] = set()
+        self._silent: set[int] = set()
+        self._challenge = secrets.token_hex(16)
+        self._exchanges: list[Exchange] = []
+
+    def wait_for_all(self, until: float) -> None:
+        """Wait until there is a node for every client, or time is up."""
+        self._refresh()
+        while len(self._node_of) < self.N and time.monotonic() < until:
+            time.sleep(POLL)
+            self._refresh()
+
+    def route(self, clients: tuple[int, ...]) -> tuple[dict[int, tuple[int, ...]], dict[int, str]]:
+        """The clients by node, and those that no node has, with the reason."""
+        until = time.monotonic() + PATIENCE
+        self._refresh()
+        while self._silent and not self._node_of.keys() >= set(clients) and time.monotonic() < until:
+            time.sleep(POLL)
+            self._refresh()
+        by_node: dict[int, tuple[int, ...]] = {}
+        for i in clients:
+            if i in self._node_of:
+                by_node[self._node_of[i]] = (*by_node.get(self._node_of[i], ()), i)
+        return by_node, {i: "its node is not connected" for i in clients if i not in self._node_of}
+
+    def _refresh(self) -> None:
+        """Forget nodes that are gone, ask new ones who they are, and read the answers that have arrived."""
+        online = self.transport.nodes()
+        self._node_of = {i: node for i, node in self._node_of.items() if node in online}
+        new = online - self._known
+        self._known = online
+        self._silent = (self._silent & online) | new
+        if new:
+            hello = Packet({"protocol": VERSION, "challenge": self._challenge})
+            # A node may be busy with what an earlier server asked, so it gets a day to answer.
+            a_day = time.monotonic() + 24 * 3600
+            self._exchanges.append(self.transport.send("hello", dict.fromkeys(sorted(new), hello), a_day))
+        for exchange in self._exchanges:
+            for node, outcome in exchange.answers(time.monotonic()):
+                self._silent.discard(node)
+                try:
+                    self._enter(node, outcome)
+                except (BadMessageError, ValueError) as error:
+                    self.refused[node] = str(error)
+                    log.warning("node %d takes no part: %s", node, error)
+
+    def _enter(self, node: int, outcome: Outcome) -> None:
+        if isinstance(outcome, str):
+            raise BadMessageError(outcome)
+        info = NodeInfo.unpack(outcome, self._challenge)
+        wrong = self.mismatch(info)
+        if wrong is not None:
+            raise BadMessageError(wrong)
+        clients = clients_of(info.partition, info.partitions, self.N)
+        taken = [i for i in clients if self._key_of.get(i, info.key) != info.key]
+        if taken:
+            raise BadMessageError(
+                f"client {taken[0]} belongs to the node with key {self._key_of[taken[0]][:16]}…, "
+                f"but one with key {info.key[:16]}… claims it"
+            )
+        self._key_of |= dict.fromkeys(clients, info.key)
+        # A node that comes back under a new id takes its clients over from its former self.
+        self._node_of |= dict.fromkeys(clients, node)

@@ -1,0 +1,192 @@
+"""What server and nodes send each other: one request to a node for each ask, and its answer.
+
+A request carries the ids of the clients it is for, the messages to their contributions and, unless the node has it, the
+model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in the
+safetensors format; nothing is pickled. Both sides check what they receive: whatever does not have the expected form
+raises `BadMessageError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TypeVar
+
+import torch
+
+from fedcmoo.messages import BadMessageError, Field, Message, check
+from fedcmoo.parameters import State
+from fedcmoo.rounds import Sizes
+
+VERSION = 2
+"""Of this protocol; server and nodes must have the same."""
+
+HEADER = 2**20
+"""Bytes that a message may have for names and shapes."""
+
+REASON = 500
+"""Characters of a failure's reason that are kept."""
+
+Value = int | str | bool | list[int] | list[str]
+T = TypeVar("T", int, str, bool)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What a transport carries: plain values, and named bytes."""
+
+    values: Mapping[str, Value]
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """One ask for the clients of one node.
+
+    Attributes:
+        token: identifies this request; the answer repeats it.
+        run: identifies the run, also after it was resumed.
+        seed, round: of the run.
+        version: of the model.
+        names: the contributions that are asked for.
+        clients: who is asked.
+        memories: for each of the clients the digest of what it remembers, "" for nothing.
+        keep: digests of further memories of these clients that the server may come back to.
+    """
+
+    token: str
+    run: str
+    seed: int
+    round: int
+    version: str
+    names: tuple[str, ...]
+    clients: tuple[int, ...]
+    memories: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+
+    def pack(self, messages: bytes, model: bytes | None) -> Packet:
+        """The request as it is sent, with the messages and, unless the node has it, the model."""
+        values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        blobs = {"messages": messages} if model is None else {"messages": messages, "model": model}
+        return Packet({"protocol": VERSION, **values}, blobs)
+
+    @classmethod
+    def unpack(cls, packet: Packet, sizes: Sizes) -> tuple[NodeRequest, dict[str, Message], Message | None]:
+        """Read and check what `pack` wrote; returns the request, the message to each contribution, and the model."""
+        values = packet.values
+        check_version(values)
+        request = cls(
+            token=entry(values, "token", str),
+            run=entry(values, "run", str),
+            seed=entry(values, "seed", int),
+            round=entry(values, "round", int),
+            version=entry(values, "version", str),
+            names=_list(values, "names", str),
+            clients=_list(values, "clients", int),
+            memories=_list(values, "memories", str),
+            keep=_list(values, "keep", str),
+        )
+        if len(request.memories) != len(request.clients):
+            raise BadMessageError(f"a request must have {len(request.clients)} memories, but has {request.memories}")
+        if "messages" not in packet.blobs:
+            raise BadMessageError(f"a request must have 'messages', but has {sorted(packet.blobs)}")
+        joined = Message.decode(packet.blobs["messages"], largest_message(sizes))
+        messages = {name: joined.part(name) for name in request.names}
+        if "model" not in packet.blobs:
+            return request, messages, None
+        model = Message.decode(packet.blobs["model"], sizes.model_bytes + HEADER)
+        check(model, model_fields(sizes), "the server")
+        return request, messages, model
+
+
+@dataclass
+class Answer:
+    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model."""
+
+    token: str
+    needs_model: bool = False
+    replies: dict[int, bytes] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    memories: dict[int, str] = field(default_factory=dict)
+
+    def pack(self) -> Packet:
+        """The answer as it is sent."""
+        values: dict[str, Value] = {"token": self.token, "needs_model": self.needs_model}
+        values |= {f"failure-{i}": reason for i, reason in self.failures.items()}
+        values |= {f"memory-{i}": digest for i, digest in self.memories.items()}
+        return Packet(values, {f"client-{i}": reply for i, reply in self.replies.items()})
+
+    @classmethod
+    def unpack(cls, packet: Packet, request: NodeRequest) -> Answer:
+        """Read an answer to `request`. Replies of other clients are left out; the payloads are not yet decoded."""
+        token = entry(packet.values, "token", str)
+        if token != request.token:
+            raise BadMessageError(f"an answer must repeat the request's token {request.token}, but has {token!r:.80}")
+        answer = cls(token, entry(packet.values, "needs_model", bool))
+        for i in request.clients:
+            if f"failure-{i}" in packet.values:
+                answer.failures[i] = entry(packet.values, f"failure-{i}", str)[:REASON]
+            elif f"client-{i}" in packet.blobs:
+                answer.replies[i] = packet.blobs[f"client-{i}"]
+                if f"memory-{i}" in packet.values:
+                    answer.memories[i] = check_digest(entry(packet.values, f"memory-{i}", str))
+        return answer
+
+
+def model_message(state: State) -> Message:
+    """The model as it is sent."""
+    return Message(x=state.x, buffers=state.buffers, counters=state.counters)
+
+
+def model_fields(sizes: Sizes) -> dict[str, Field]:
+    """What `model_message` must have."""
+    return {
+        "x": Field((sizes.d,), sizes.dtype),
+        "buffers": Field((sizes.buffers,), sizes.dtype),
+        "counters": Field((sizes.counters,), torch.int64),
+    }
+
+
+def largest_message(sizes: Sizes) -> int:
+    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.)"""
+    return 4 * sizes.M * sizes.model_bytes + HEADER
+
+
+def clients_of(partition: int, partitions: int, N: int) -> tuple[int, ...]:
+    """The clients of node `partition` of `partitions`: every client i with i mod partitions = partition.
+
+    >>> clients_of(1, 3, 8)
+    (1, 4, 7)
+    """
+    if not 0 <= partition < partitions:
+        raise ValueError(f"partition-id must be from 0 to num-partitions - 1 ({partitions - 1}), but got {partition}")
+    return tuple(range(partition, N, partitions))
+
+
+def entry(values: Mapping[str, Value], name: str, kind: type[T]) -> T:
+    """One value of a packet, of exactly this type."""
+    value = values.get(name)
+    if type(value) is not kind:
+        raise BadMessageError(f"{name!r} must be of type {kind.__name__}, but is {value!r:.80}")
+    return value
+
+
+def check_version(values: Mapping[str, Value]) -> None:
+    """Raise unless the other side has the same version of this protocol."""
+    version = entry(values, "protocol", int)
+    if version != VERSION:
+        raise BadMessageError(f"all sides must have version {VERSION} of the protocol, but one has {version}")
+
+
+def check_digest(text: str) -> str:
+    """A digest of `store.digest`, which becomes part of a file's name."""
+    if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
+        raise BadMessageError(f"a digest must be 32 hexadecimal digits, but is {text!r:.80}")
+    return text
+
+
+def _list(values: Mapping[str, Value], name: str, kind: type[T]) -> tuple[T, ...]:
+    value = values.get(name)
+    if not isinstance(value, list) or not all(type(item) is kind for item in value):
+        raise BadMessageError(f"{name!r} must be a list of {kind.__name__}, but is {value!r:.80}")
+    return tuple(value)  # type: ignore[arg-type]

@@ -1,0 +1,210 @@
+"""The engine for nodes on other machines: asks go to nodes, sums come back."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from fedcmoo.contributions import Channels, add_reply
+from fedcmoo.engines.base import Session, blocks
+from fedcmoo.engines.local import Local
+from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
+from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, model_message
+from fedcmoo.evaluation import Scores
+from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
+
+log = logging.getLogger(__name__)
+
+
+class TooFewRepliesError(RuntimeError):
+    """Fewer clients than the run's minimum replied: the run ends, and can be resumed from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A federation of nodes.
+
+    Args:
+        transport: how to reach nodes.
+        deadline: seconds that nodes have for one ask; later replies are left out.
+        min_replies: the run ends if fewer clients than this reply to an ask.
+        start_deadline: seconds to wait at the start for a node for every client.
+    """
+
+    transport: Transport
+    deadline: float = 600.0
+    min_replies: int = 1
+    start_deadline: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "min_replies", "start_deadline"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
+
+    def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> RemoteSession:
+        return RemoteSession(problem, channels, seed, sizes, self)
+
+
+class RemoteSession(Session):
+    """Requests to nodes, one for each node and ask; replies are checked, decoded and added up in client order."""
+
+    def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Remote) -> None:
+        self.problem, self.channels, self.seed, self.sizes = problem, channels, seed, sizes
+        self.settings = settings
+        self._process = secrets.token_hex(8)
+        self._serial = itertools.count()
+        self._has_model: dict[int, str] = {}
+        self._nodes = NodeRegistry(settings.transport, problem.N, self._mismatch)
+        self._nodes.wait_for_all(time.monotonic() + settings.start_deadline)
+        self._local = Local().start(problem, channels, seed, sizes)
+
+    def ask(self, ask: Ask, server: Server) -> Sums:
+        clients = server.cohort if ask.clients is None else ask.clients
+        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes)
+        self._gather(ask, server, clients, replies)
+        sums = replies.total
+        for i, reason in sums.failures.items():
+            log.warning("round %d, phase %s: client %d failed: %s", server.round + 1, ask.phase, i, reason)
+        if sums.count < self.settings.min_replies:
+            raise TooFewRepliesError(
+                f"at least {self.settings.min_replies} clients must answer, but {sums.count} did in phase "
+                f"{ask.phase!r} of round {server.round + 1}: {sums.failures}; "
+                f"nodes that were refused: {self._nodes.refused or 'none'}"
+            )
+        return sums
+
+    def evaluate(self, server: Server, split: str) -> Scores:
+        return self._local.evaluate(server, split)
+
+    def close(self) -> None:
+        self._local.close()
+
+    def _gather(self, ask: Ask, server: Server, clients: tuple[int, ...], replies: OrderedSum) -> None:
+        """Send requests and add up the answers, until every client has replied or failed."""
+        version = server.model.version
+        messages = Message.join(ask.messages).encode()
+        model = cache(lambda: model_message(server.model).encode())
+        routes, lost = self._nodes.route(clients)
+        for i, reason in lost.items():
+            replies.fail(i, reason)
+        until = time.monotonic() + self.settings.deadline
+        send_model = {node for node in routes if self._has_model.get(node) != version}
+        while routes:
+            requests = {node: self._request(ask, server, version, ids) for node, ids in routes.items()}
+            packets = {
+                node: request.pack(messages, model() if node in send_model else None)
+                for node, request in requests.items()
+            }
+            left = dict(requests)
+            routes = {}
+            for node, outcome in self.settings.transport.send("ask", packets, until).answers(until):
+                answer = _read(outcome, left.pop(node))
+                if answer.needs_model and node not in send_model:  # its disk was cleared
+                    routes[node] = requests[node].clients
+                    send_model.add(node)
+                    continue
+                if answer.replies:
+                    self._has_model[node] = version
+                replies.add(answer)
+            for request in left.values():
+                replies.add(_read(f"no answer within {self.settings.deadline:.0f} seconds", request))
+
+    def _request(self, ask: Ask, server: Server, version: str, clients: tuple[int, ...]) -> NodeRequest:
+        saved = [states[i] for states in server.saved_client_states for i in clients if i in states]
+        return NodeRequest(
+            token=f"{self._process}/{server.round}/{ask.phase}/{next(self._serial)}",
+            run=server.id,
+            seed=self.seed,
+            round=server.round,
+            version=version,
+            names=tuple(ask.messages),
+            clients=clients,
+            memories=tuple(_hex(server.client_states.get(i)) for i in clients),
+            keep=tuple(_hex(reference) for reference in saved),
+        )
+
+    def _mismatch(self, info: NodeInfo) -> str | None:
+        """What keeps a node from taking part."""
+        mine = describe(self.problem, self.sizes)
+        for name in ("N", "objectives", "sizes"):
+            if getattr(info, name) != getattr(mine, name):
+                return f"{name} must be {getattr(mine, name)}, as at the server, but is {getattr(info, name)!r:.200}"
+        return None
+
+
+class OrderedSum:
+    """Adds up replies in client order, block by block as every engine does, so that the bits are the same.
+
+    A reply is decoded and added as soon as all clients before it have replied or failed, and not kept.
+    """
+
+    def __init__(self, channels: Channels, names: list[str], clients: tuple[int, ...], sizes: Sizes) -> None:
+        self.total = Sums()
+        self._channels, self._names, self._sizes = channels, names, sizes
+        self._blocks = [list(block) for block in blocks(clients)]
+        self._block = Sums()
+        self._waiting: dict[int, tuple[bytes, str | None] | str] = {}
+
+    def fail(self, i: int, reason: str) -> None:
+        """Client i will not reply."""
+        self._waiting[i] = reason
+        self._advance()
+
+    def add(self, answer: Answer) -> None:
+        """The replies and failures of one node."""
+        self._waiting |= answer.failures
+        self._waiting |= {i: (reply, answer.memories.get(i)) for i, reply in answer.replies.items()}
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._blocks and self._blocks[0][0] in self._waiting:
+            i = self._blocks[0].pop(0)
+            outcome = self._waiting.pop(i)
+            if isinstance(outcome, str):
+                self._block.failures[i] = outcome
+            else:
+                self._decode(i, *outcome)
+            if not self._blocks[0]:
+                self._blocks.pop(0)
+                self.total.merge(self._block)
+                self._block = Sums()
+
+    def _decode(self, i: int, data: bytes, memory: str | None) -> None:
+        try:
+            reply = Message.decode(data, largest_message(self._sizes))
+            add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}")
+        except Exception as error:  # whatever a sender from outside brings about is a failure of that sender
+            self._block.failures[i] = f"{type(error).__name__}: {error}"
+            return
+        if memory is not None:
+            self._block.client_states[i] = Message(
+                digest=torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
+            )
+
+
+def _hex(reference: Message | None) -> str:
+    """The digest of a client's memory on its node, which the server has in place of the memory."""
+    return "" if reference is None else bytes(reference["digest"].tolist()).hex()
+
+
+def _read(outcome: Outcome, request: NodeRequest) -> Answer:
+    """A node's answer; every client of the request has a reply or a failure in it, unless the node lacks the model."""
+    try:
+        if isinstance(outcome, str):
+            raise BadMessageError(outcome)
+        answer = Answer.unpack(outcome, request)
+    except BadMessageError as error:
+        return Answer(request.token, failures=dict.fromkeys(request.clients, str(error)))
+    if not answer.needs_model:
+        for i in request.clients:
+            if i not in answer.replies:
+                answer.failures.setdefault(i, "the node sent no reply for it")
+    return answer

@@ -1,0 +1,153 @@
+"""Runs over nodes: equal to the local engine bit for bit, whatever happens on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
+from fedcmoo.engines import Engine, Local, Pool
+from fedcmoo.engines.remote import Remote
+from fedcmoo.gram import TwoWay
+from fedcmoo.messages import Message
+from fedcmoo.methods import Method
+from fedcmoo.rounds import Ask, Round, Server
+from tests.core.problems import classification
+from tests.core.stateful import HeavyBall
+from tests.remote.loopback import Loopback
+
+SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
+
+
+def run(engine: Engine, method: Method, rounds: int = 4, **settings: object) -> Result:
+    return fit(classification(), method, rounds, engine=engine, **{**SETTINGS, **settings})  # type: ignore[arg-type]
+
+
+def over_nodes(folder: Path, method: Method) -> Remote:
+    return Remote(Loopback(folder, classification(), method, nodes=3))
+
+
+def assert_same(mine: Result, yours: Result) -> None:
+    assert [r.without_time() for r in mine.history] == [r.without_time() for r in yours.history]
+    for a, b in zip(mine.model.state_dict().values(), yours.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+METHODS = [
+    FedCMOO(local_steps=3, batch_size=16),
+    FedCMOO(local_steps=3, batch_size=16, gram=TwoWay()),
+    FedCMOOPref(local_steps=3, batch_size=16),
+    FSMGDA(local_steps=2, batch_size=16),
+    HeavyBall(local_steps=2, batch_size=16),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_same_bits_as_the_local_engine(method: Method, tmp_path: Path) -> None:
+    assert_same(run(over_nodes(tmp_path, method), method), run(Local(), method))
+
+
+class ChangesTheModel(FedCMOO):
+    """Moves x between its two asks, so that gradients of the first ask are not those of the model it trains."""
+
+    def round(self, server: Server) -> Round:
+        yield from self.gram.estimate(server)
+        server.x.mul_(0.5)
+        sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
+        server.descend(sums.mean("update"), sums, self.server_lr)
+
+
+def test_a_model_that_changes_between_two_asks_is_the_same_on_every_engine(tmp_path: Path) -> None:
+    method = ChangesTheModel(local_steps=3, batch_size=16)
+    here = run(Local(), method, rounds=2)
+    assert_same(run(Pool(workers=2), method, rounds=2), here)
+    assert_same(run(over_nodes(tmp_path, method), method, rounds=2), here)
+
+
+@pytest.mark.parametrize("engine", ["local", "pool", "nodes"])
+def test_clients_with_memory_resume_bit_for_bit(engine: str, tmp_path: Path) -> None:
+    """Two more rounds than the last checkpoint were done and are lost: the nodes' memories are ahead of the server."""
+    method = HeavyBall(local_steps=2, batch_size=16)
+    whole = run(Local(), method, rounds=8)
+    nodes = over_nodes(tmp_path / "nodes", method)
+    engines: dict[str, Engine] = {"local": Local(), "pool": Pool(workers=2), "nodes": nodes}
+    folder = tmp_path / "run"
+    run(engines[engine], method, rounds=3, folder=folder, checkpoint_every=3)
+    kept = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    run(engines[engine], method, rounds=5, folder=folder, checkpoint_every=100, resume=True)
+    for path, data in kept.items():
+        path.write_bytes(data)
+    assert_same(run(engines[engine], method, rounds=8, folder=folder, resume=True), whole)
+
+
+def test_a_node_gets_each_model_once(tmp_path: Path) -> None:
+    method = METHODS[0]
+    remote = over_nodes(tmp_path, method)
+    run(remote, method, rounds=2)
+    assert isinstance(remote.transport, Loopback)
+    asks = [(node, packet) for node, packet in remote.transport.sent if "version" in packet.values]
+    sent = [(node, packet.values["version"]) for node, packet in asks if "model" in packet.blobs]
+    assert len(sent) == len(set(sent)) < len(asks)
+
+
+def test_a_cleared_disk_costs_only_another_download(tmp_path: Path) -> None:
+    method = METHODS[0]
+    remote = over_nodes(tmp_path, method)
+
+    class ClearsDisks(FedCMOO):
+        def round(self, server: Server) -> Round:
+            steps = super().round(server)
+            sums = yield next(steps)
+            for model in tmp_path.glob("*/*/*/model"):
+                model.unlink()
+            yield from _rest(steps, sums)
+
+    cleared = ClearsDisks(local_steps=3, batch_size=16)
+    assert_same(run(remote, cleared), run(Local(), method))
+
+
+def _rest(steps: Round, sums: object) -> Round:
+    try:
+        ask = steps.send(sums)  # type: ignore[arg-type]
+        while True:
+            ask = steps.send((yield ask))
+    except StopIteration:
+        return
+
+
+def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path) -> None:
+    """Whoever was first keeps them; the impostor has another key, since it has another disk."""
+    method = METHODS[0]
+    remote = over_nodes(tmp_path, method)
+    assert isinstance(remote.transport, Loopback)
+    transport = remote.transport
+
+    class Joins(FedCMOO):
+        def round(self, server: Server) -> Round:
+            transport.partition[7] = 1  # claims the clients of node 1
+            yield from super().round(server)
+
+    joined = Joins(local_steps=3, batch_size=16)
+    assert_same(run(remote, joined), run(Local(), method))
+    asked = {node for node, packet in transport.sent if "version" in packet.values}
+    assert 7 not in asked
+
+
+def test_a_node_that_comes_back_under_another_id_keeps_its_clients(tmp_path: Path) -> None:
+    method = METHODS[0]
+    remote = over_nodes(tmp_path, method)
+    assert isinstance(remote.transport, Loopback)
+    transport = remote.transport
+
+    class Restarts(FedCMOO):
+        def round(self, server: Server) -> Round:
+            if server.round == 1:
+                del transport.partition[1]
+                transport.partition[9] = 1
+                (tmp_path / "node-1").rename(tmp_path / "node-9")
+            yield from super().round(server)
+
+    restarts = Restarts(local_steps=3, batch_size=16)
+    assert_same(run(remote, restarts), run(Local(), method))
