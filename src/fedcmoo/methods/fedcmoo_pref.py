@@ -31,8 +31,8 @@ class FedCMOOPref(Method):
     "fallback", what the weights came from (see `Fallback`).
 
     Args:
-        preference: r, a positive number per objective; twice the number asks for half the loss. Only ratios matter:
-            r is divided by its mean. None for equal losses.
+        preference: r, a positive number per objective; twice the number asks for half the loss. It is taken as
+            it is, not normalized. None for equal losses.
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeightsPref with its settings.
         inertia: from 0 up to 1: the share of the previous weights in the new ones. A linear program's solutions are
@@ -68,7 +68,7 @@ class FedCMOOPref(Method):
         return super().initial_weights(M)
 
     def r(self, M: int) -> Vector:
-        """The preference vector [M], with mean 1."""
+        """The preference vector [M]."""
         return check_preference([1.0] * M if self.preference is None else self.preference, M)
 
     def contributions(self) -> Mapping[str, Contribution]:
