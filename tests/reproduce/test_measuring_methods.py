@@ -45,7 +45,7 @@ def test_valleys_are_what_their_docstring_says() -> None:
 
 
 def start(problem: Valleys) -> Matrix:
-    x: Matrix = problem.build(0).model.x.detach().double().numpy()  # type: ignore[operator, union-attr]
+    x: Matrix = problem.build(0).model.x.detach().double().numpy()  # type: ignore[operator]
     return x
 
 
