@@ -136,7 +136,8 @@ class Client:
         Objectives of weight zero are not computed. With `reuse_jacobian` the first step takes its gradient from phase
         one. The model's buffers are the client's own afterwards.
         """
-        model, stepper = self.model, optimizer.start(lr)
+        model = self.model
+        optimizer_state: dict[str, Tensor] = {}
         which = [k for k, weight in enumerate(w) if weight != 0]
         weights = torch.tensor([w[k] for k in which], dtype=model.x.dtype, device=model.device)
         batches = self._batches(batch_size)
@@ -147,7 +148,7 @@ class Client:
             model.grad.zero_()
             torch.dot(weights, losses).backward()  # type: ignore[no-untyped-call]
             history.append(losses.detach())
-            stepper.step(model.x, model.grad)
+            optimizer.step(model.x, model.grad, lr, optimizer_state)
 
         if reuse_jacobian and self.keeps_jacobian:
             J = self.jacobian(batch_size)
@@ -156,7 +157,7 @@ class Client:
             model.load(State(self.state.x, self.first.buffers, self.first.counters))
             model.module.train()  # the last to use the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
-            stepper.step(model.x, model.grad)
+            optimizer.step(model.x, model.grad, lr, optimizer_state)
         else:
             self._reset()
             with self._dropout("first"):

@@ -17,7 +17,7 @@ from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
-from fedcmoo.rounds import Round, Server, Sizes
+from fedcmoo.rounds import Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import Rule, weigh
 
@@ -31,7 +31,8 @@ class Method(ABC):
         server_lr: η_s, the server's.
         local_steps: K, local steps a round.
         batch_size: samples in a client's batch; None for all of its data.
-        optimizer: the clients' optimizer.
+        optimizer: the clients' optimizer, which starts anew in every round.
+        server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
     """
 
     title: ClassVar[str]
@@ -41,6 +42,7 @@ class Method(ABC):
     local_steps: int = 10
     batch_size: int | None = 128
     optimizer: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
+    server: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
 
     def __post_init__(self) -> None:
         positive(client_lr=self.client_lr, server_lr=self.server_lr)
@@ -57,6 +59,10 @@ class Method(ABC):
     @abstractmethod
     def round(self, server: Server) -> Round:
         """The server's side of one round."""
+
+    def descend(self, server: Server, direction: Tensor, sums: Sums) -> None:
+        """x <- x - η_s * direction, or what the server's optimizer makes of it; `sums` are those of the training."""
+        server.descend(direction, sums, self.server_lr, self.server)
 
     def initial_weights(self, M: int) -> Vector:
         """w^(0): equal weights, unless a method knows better."""

@@ -51,4 +51,4 @@ class FedAvg(Method):
 
     def round(self, server: Server) -> Round:
         sums = (yield Ask({"train": weights_message(server.w)})).part("train")
-        server.descend(sums.mean("update"), sums, self.server_lr)
+        self.descend(server, sums.mean("update"), sums)
