@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.config import RunConfig, saved
+from fedcmoo.files import write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result, size
 from fedcmoo.settings import SettingsError

@@ -18,6 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedcmoo.validation import below_one, positive
+
 State = dict[str, Tensor]
 """What an optimizer knows of earlier steps, by name."""
 
@@ -36,7 +38,7 @@ class SGD:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_share(momentum=self.momentum)
+        below_one(momentum=self.momentum)
 
     def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
         if self.momentum == 0:
@@ -62,8 +64,8 @@ class Adam:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        _check_share(beta1=self.beta1, beta2=self.beta2)
-        _check_positive(eps=self.eps)
+        below_one(beta1=self.beta1, beta2=self.beta2)
+        positive(eps=self.eps)
 
     def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
         if not state:
@@ -101,7 +103,7 @@ class Adagrad:
     eps: float = 1e-10
 
     def __post_init__(self) -> None:
-        _check_positive(eps=self.eps)
+        positive(eps=self.eps)
 
     def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
         if not state:
@@ -111,15 +113,3 @@ class Adagrad:
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "yogi": Yogi, "adagrad": Adagrad}
-
-
-def _check_share(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be in [0, 1), but got {value}")
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, but got {value}")

@@ -15,6 +15,7 @@ Without a name they are settings of the default object.
 from __future__ import annotations
 
 import difflib
+import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -173,6 +174,8 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
         inner = args[0] if args else Any
         return tuple(_convert(v, inner, place) for v in value)
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if abs(value) > sys.float_info.max:
+            raise SettingsError(f"{place} must be a number of at most {sys.float_info.max:g}, but is larger")
         return float(value)
     expected = hint if isinstance(hint, type) else object
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):

@@ -15,8 +15,8 @@ from torch.utils.data import TensorDataset
 
 from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.callbacks import EarlyStop, TensorBoard
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Local
+from fedcmoo.files import write_atomically
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError, Field, Message, check

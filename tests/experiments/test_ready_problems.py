@@ -89,7 +89,7 @@ def test_pairs_have_the_labels_of_their_images(folder: Path) -> None:
             (i, j)
             for i in np.flatnonzero(labels == left[n])
             for j in np.flatnonzero(labels == right[n])
-            if np.array_equal(overlay(digits, digits, np.array([i]), np.array([j]))[0], test.images[n])
+            if np.array_equal(overlay(digits, digits, np.array([i]), np.array([j]), 36, 6)[0], test.images[n])
         ]
         assert len(fits) == 1
 

@@ -27,10 +27,10 @@ from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOO
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
 from fedcmoo.training import fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.worker import keep_freed_memory
 
 NEVER = 10**9

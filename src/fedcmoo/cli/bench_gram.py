@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedcmoo.callbacks import ProgressBar
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -25,6 +24,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 
 

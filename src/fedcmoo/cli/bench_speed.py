@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -24,6 +23,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOO
 from fedcmoo.settings import SettingsError
 

@@ -22,6 +22,7 @@ from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.optional import MissingExtraError
+from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
 from fedcmoo.settings import SettingsError, Table, defaults, merge, suggestion
 
 out = Console(highlight=False)
@@ -116,14 +117,14 @@ def different(option: str, text: str) -> list[str]:
 
 def warn_of_no_checkpoint(folder: Path) -> None:
     """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
-    if read_history(folder / "history.jsonl") and not (folder / "checkpoint.safetensors").exists():
+    if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):
         err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
     """The folder for a new run: the chosen one if it holds no run yet, else a fresh one under runs/."""
     if chosen is not None:
-        if (chosen / "history.jsonl").exists():
+        if read_history(chosen / HISTORY):
             raise SettingsError(f"{chosen} already holds a run: fedcmoo resume {chosen}, or choose another --out")
         return chosen
     folder, n = Path("runs") / name, 1

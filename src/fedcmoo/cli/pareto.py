@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -28,6 +27,7 @@ from fedcmoo.cli.common import (
     resolve,
 )
 from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOOPref
 from fedcmoo.pareto import Front, parse_ratio, sweep
 from fedcmoo.settings import SettingsError, write_toml

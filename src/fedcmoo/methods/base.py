@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
+from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import Rule, weigh
 
 
@@ -129,17 +129,3 @@ def buffer_fields(sizes: Sizes) -> dict[str, Field]:
 def non_empty(**arrays: Tensor) -> dict[str, Tensor]:
     """The arrays that have entries."""
     return {name: array for name, array in arrays.items() if array.numel()}
-
-
-def positive(**settings: float) -> None:
-    """Raise unless every setting is a positive, finite number."""
-    for name, value in settings.items():
-        if not (isinstance(value, (int, float)) and value > 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be positive and finite, but got {value}")
-
-
-def at_least_one(**settings: int | None) -> None:
-    """Raise unless every setting is a whole number of at least 1, or None."""
-    for name, value in settings.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, but got {value}")

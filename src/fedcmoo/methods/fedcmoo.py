@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
-from fedcmoo.methods.base import Method, at_least_one, reweigh, weights_message
+from fedcmoo.methods.base import Method, reweigh, weights_message
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
 
 

@@ -18,6 +18,7 @@ from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
+from fedcmoo.validation import below_one
 from fedcmoo.weights import FindWeightsPref, check_preference
 
 PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindWeightsPref}
@@ -33,8 +34,8 @@ class FedCMOOPref(Method):
     "fallback", what the weights came from (see `Fallback`).
 
     Args:
-        preference: r, a positive number per objective; twice the number asks for half the loss. Only ratios matter:
-            r is divided by its mean. None for equal losses.
+        preference: r, a positive number per objective; twice the number asks for half the loss. It is taken as
+            it is, not normalized. None for equal losses.
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeightsPref with its settings.
         inertia: from 0 up to 1: the share of the previous weights in the new ones. A linear program's solutions are
@@ -64,8 +65,7 @@ class FedCMOOPref(Method):
         check_trips(self.trips, self.gram)
         if self.preference is not None:
             check_preference(self.preference)
-        if not 0 <= self.inertia < 1:
-            raise ValueError(f"inertia must be at least 0 and below 1, but got {self.inertia}")
+        below_one(inertia=self.inertia)
         if self.losses not in ("all", "batch"):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
 
@@ -74,7 +74,7 @@ class FedCMOOPref(Method):
         return super().initial_weights(M)
 
     def r(self, M: int) -> Vector:
-        """The preference vector [M], with mean 1."""
+        """The preference vector [M]."""
         return check_preference([1.0] * M if self.preference is None else self.preference, M)
 
     def contributions(self) -> Mapping[str, Contribution]:

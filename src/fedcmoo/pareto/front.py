@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.evaluation import Scores
+from fedcmoo.files import write_atomically
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
 from fedcmoo.types import Matrix
 from fedcmoo.weights.preference import check_preference, non_uniformity

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
+from fedcmoo.files import write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front, Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
+from fedcmoo.run_folder import holds_run
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
@@ -141,7 +143,7 @@ class _Runs:
                 callbacks=self.callbacks(label),
                 folder=at,
                 checkpoint_every=self.checkpoint_every,
-                resume=True,
+                resume=holds_run(at),
             ).history
         scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)

@@ -10,7 +10,7 @@ from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.optional import require
 from fedcmoo.report.chart import Chart
 from fedcmoo.report.table import Table

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcmoo.config import read_toml
+from fedcmoo.config import NOT_RESULTS, read_toml
 from fedcmoo.evaluation import Scores, mean_score
 from fedcmoo.history import Record, read_history
 
@@ -24,9 +24,6 @@ TITLES = {
     "mgda": "MGDA",
 }
 """Methods by name, as people write them, in the order of the paper's tables."""
-
-NOT_RESULTS = ("engine", "data", "checkpoint_every")
-"""Settings of a run that do not change what it computes."""
 
 
 @dataclass(frozen=True)

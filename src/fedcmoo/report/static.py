@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.report.chart import Chart, Line, Panel
 
 IN_A_ROW = {1: 1, 2: 2, 4: 2}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedcmoo.bench.gram import BUDGETS, bench_gram
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.report.gram_chart import FILE
 from fedcmoo.report.runs import SavedRun

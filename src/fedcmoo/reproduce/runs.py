@@ -10,8 +10,9 @@ from typing import Any
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.history import read_history
-from fedcmoo.report.runs import NOT_RESULTS, SavedRun, flatten
+from fedcmoo.report.runs import SavedRun, flatten
 from fedcmoo.reproduce.study import StudyConfig
+from fedcmoo.run_folder import holds_run
 
 FINISHED = "result.json"
 """The file that a run writes last."""
@@ -32,9 +33,8 @@ class Runs:
 
     def place(self, config: StudyConfig) -> Path:
         """The folder of a run: a name for people, and a hash of all that changes its results."""
-        table = config.to_table()
-        results = {key: value for key, value in table.items() if key not in NOT_RESULTS}
-        digest = hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()[:10]
+        table = config.results()
+        digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:10]
         return self.folder / f"{table['problem']['name']}-{table['method']['name']}-seed{config.seed}-{digest}"
 
     def is_finished(self, config: StudyConfig) -> bool:
@@ -55,8 +55,7 @@ class Runs:
             raise self._failed[place]
         if not self.is_finished(config):
             try:
-                begun = (place / "config.toml").exists()
-                config.execute(place, self._callbacks(place.name), resume=begun)
+                config.execute(place, self._callbacks(place.name), resume=holds_run(place))
             except Exception as error:
                 self._failed[place] = error
                 raise
