@@ -23,4 +23,4 @@ def below_one(**settings: float) -> None:
     """Raise unless every setting is at least 0 and below 1."""
     for name, value in settings.items():
         if not (isinstance(value, (int, float)) and 0 <= value < 1):
-            raise ValueError(f"{name} must be in [0, 1), but got {value}")
+            raise ValueError(f"{name} must be at least 0 and below 1, but got {value}")

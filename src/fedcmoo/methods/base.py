@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
+from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
@@ -68,11 +69,40 @@ class Method(ABC):
         """w^(0): equal weights, unless a method knows better."""
         return torch.full((M,), 1 / M, dtype=torch.float64).numpy()
 
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedLoss(Method):
+    """A method whose clients train on the weighted loss Σ_k w_k f_{i,k} and upload one update.
+
+    Args:
+        drift: what corrects the clients' local steps.
+    """
+
+    drift: Drift = field(default=Drift(), metadata={"registry": DRIFT})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drift.plain_steps and self.optimizer != SGD():
+            raise ValueError(
+                f"{type(self.drift).__name__} needs clients with SGD without momentum, but got {self.optimizer}; "
+                "momentum and Adam are for the server then"
+            )
+
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
         return LocalTraining(
-            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian=reuse_jacobian
+            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian, self.drift
         )
+
+    def training_message(self, server: Server) -> Message:
+        """What clients are sent for it: the weights, and what corrects their steps."""
+        return Message(w=torch.from_numpy(server.w), **self.drift.message(server))
+
+    def finish(self, server: Server, sums: Sums) -> None:
+        """x <- x - η_s mean_i (x - x_i), by the server's optimizer."""
+        update = sums.mean("update")
+        self.drift.learn(server, update / (self.local_steps * self.client_lr), sums.count)
+        self.descend(server, update, sums)
 
 
 @dataclass(frozen=True)
@@ -88,11 +118,15 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
+    drift: Drift
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        check(message, {"w": Field((client.problem.M,), torch.float64)}, "the server")
+        fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
+        check(message, fields, "the server")
+        correct = self.drift.start(client, message)
         w = message["w"].tolist()
-        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian)
+        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        self.drift.finish(client, message, update / (self.steps * self.lr))
         return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
@@ -110,11 +144,6 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     server.G = G
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
         server.w = weigh(rule, server.w, G, server.memory)
-
-
-def weights_message(w: Vector) -> Message:
-    """The objectives' weights, as they are sent to clients."""
-    return Message(w=torch.from_numpy(w))
 
 
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:

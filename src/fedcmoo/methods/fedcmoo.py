@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
-from fedcmoo.methods.base import Method, reweigh, weights_message
+from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
 from fedcmoo.validation import at_least_one
@@ -16,7 +16,7 @@ from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCMOO(Method):
+class FedCMOO(WeightedLoss):
     """Two phases a round: estimate the Gram matrix of the objectives' gradients, then train on the weighted loss.
 
     Args:
@@ -64,9 +64,8 @@ class FedCMOO(Method):
             if due:
                 G, _ = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
                 reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
-            sums = yield Ask({train: weights_message(server.w)})  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
-        sums = sums.part(train)
-        self.descend(server, sums.mean("update"), sums)  # line 14: x <- x - η_s mean_i (x - x_i)
+            sums = yield Ask({train: self.training_message(server)})  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
+        self.finish(server, sums.part(train))  # line 14: x <- x - η_s mean_i (x - x_i)
 
     def one_trip(self, server: Server, due: bool) -> Generator[Ask, Sums, Sums]:
         """Lines 5 to 13 with one ask: the weights come from the last G, and a new G from the clients that train."""
@@ -75,5 +74,5 @@ class FedCMOO(Method):
             reweigh(server, self.weights, G)
             server.G = None  # it is in the history already
         if due:
-            return (yield from train_and_measure(server, one_phase(self.gram)))
-        return (yield Ask({"train-alone": weights_message(server.w)}))
+            return (yield from train_and_measure(server, self.training_message(server), one_phase(self.gram)))
+        return (yield Ask({"train-alone": self.training_message(server)}))

@@ -14,7 +14,7 @@ from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.messages import Field, Message
-from fedcmoo.methods.base import Method, weights_message
+from fedcmoo.methods.base import WeightedLoss
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
@@ -26,7 +26,7 @@ PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindW
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCMOOPref(Method):
+class FedCMOOPref(WeightedLoss):
     """FedCMOO with weights that bring the losses to r_1 F_1(x) = … = r_M F_M(x), and then all of them down.
 
     A round costs what FedCMOO's does and M numbers a client more, its losses, which travel with the first phase of
@@ -92,16 +92,15 @@ class FedCMOOPref(Method):
             G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
             server.G = G if np.isfinite(G).all() else None
             self.reweigh(server, sums.mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
-            sums = yield Ask({"train": weights_message(server.w)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
-        sums = sums.part("train")
-        self.descend(server, sums.mean("update"), sums)  # line 15: x <- x - η_s mean_i (x - x_i)
+            sums = yield Ask({"train": self.training_message(server)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
+        self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
 
     def one_trip(self, server: Server) -> Generator[Ask, Sums, Sums]:
         """Lines 5 to 14 with one ask: w comes from the last G and losses, and new ones from the clients that train."""
         G = take_last_gram(server)
         if G is not None:
             self.reweigh(server, server.memory["last-losses"], G)
-        sums = yield from train_and_measure(server, one_phase(self.gram), "losses")
+        sums = yield from train_and_measure(server, self.training_message(server), one_phase(self.gram), "losses")
         server.memory["last-losses"] = sums.mean("losses/losses")
         return sums
 

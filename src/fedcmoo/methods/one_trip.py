@@ -10,7 +10,6 @@ import torch
 
 from fedcmoo.gram import JACOBIAN, Gram, OnePhase, one_phase
 from fedcmoo.messages import Message
-from fedcmoo.methods.base import weights_message
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.types import Matrix
 
@@ -36,12 +35,12 @@ def take_last_gram(server: Server) -> Matrix | None:
     return None if G is None else G.numpy()
 
 
-def train_and_measure(server: Server, gram: OnePhase, *others: str) -> Generator[Ask, Sums, Sums]:
-    """The only ask of a round: clients train with the server's w, and contribute to G and to `others`.
+def train_and_measure(server: Server, training: Message, gram: OnePhase, *others: str) -> Generator[Ask, Sums, Sums]:
+    """The only ask of a round: clients train as `training` says, and contribute to G and to `others`.
 
     In the history G belongs to this round, in which it was measured.
     """
-    messages = {"train": weights_message(server.w), JACOBIAN: gram.message(server)}
+    messages = {"train": training, JACOBIAN: gram.message(server)}
     sums = yield Ask({**messages, **dict.fromkeys(others, Message())})
     G = gram.combine(sums.part(JACOBIAN))
     if np.isfinite(G).all():  # the clients' numbers are finite, but their products may overflow
