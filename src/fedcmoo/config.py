@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
-from fedcmoo.files import write_atomically
+from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
+from fedcmoo.settings import Table, from_table, merge, read_toml, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 
@@ -111,7 +110,7 @@ class RunConfig:
         )
         if folder is not None:
             result.plot(folder / "curves.png")
-            write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+            write_json(folder / "result.json", result.summary())
         return result
 
 
@@ -124,16 +123,6 @@ class _KeepConfig(Callback):
 
     def on_start(self, run: Run) -> None:
         write_atomically(self.folder / "config.toml", write_toml(self.config.to_table()).encode())
-
-
-def read_toml(path: Path) -> Table:
-    """The table in a TOML file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise SettingsError(f"the configuration {path} does not exist") from None
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and bytes that are no text
-        raise SettingsError(f"{path} is not valid TOML: {error}") from None
 
 
 def variants() -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that is still being written."""
@@ -21,6 +23,7 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
         data: its new content.
         keep: the name that the old content gets; None to drop it.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     # Not a tempfile: those are private to their owner.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:
@@ -35,6 +38,11 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
         unfinished.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data as JSON."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def remove_unfinished(folder: Path) -> None:

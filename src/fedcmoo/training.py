@@ -22,6 +22,7 @@ from fedcmoo.history import Record
 from fedcmoo.identity import identity
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
+from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
@@ -29,7 +30,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
 from fedcmoo.run_folder import RunFolder
-from fedcmoo.settings import SettingsError
+from fedcmoo.settings import SettingsError, Table, to_table
 from fedcmoo.validation import at_least_one
 
 log = logging.getLogger(__name__)
@@ -105,12 +106,21 @@ def fit(
         )
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         model.load(server.model)
-        result = Result(problem, method, model.module, history, server.sizes, seed)
+        config = {"problem": {"name": problem.name}, "method": _described(method), "seed": seed}
+        result = Result(config, history, model.module, server.x.nbytes)
         if run_folder is not None:
             run_folder.save_model(model.module)
         for callback in callbacks:
             callback.on_end(result)
     return result
+
+
+def _described(method: Method) -> Table:
+    """The method's settings as a table; its name alone where a configuration cannot mention it."""
+    try:
+        return to_table(method, METHODS)
+    except SettingsError:
+        return {"name": method.label()}
 
 
 def cohort_size(clients_per_round: int | None, problem: Problem) -> int:

@@ -135,8 +135,9 @@ def test_a_model_that_only_the_evaluation_sees_break_ends_the_run(tmp_path: Path
 
 
 def test_mgda_has_everyone_in_its_cohort() -> None:
-    result = fit(quadratics(), MGDA(), 1, clients_per_round=2, engine=Local())
-    assert result.history[0].cohort == list(range(result.problem.N))
+    problem = quadratics()
+    result = fit(problem, MGDA(), 1, clients_per_round=2, engine=Local())
+    assert result.history[0].cohort == list(range(problem.N))
     assert result.uploaded == result.fsmgda_upload  # M gradients a client
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ import torch
 from PIL import Image
 
 from fedcmoo.data.compose import Images, blend, inset, overlay, pairing
-from fedcmoo.data.images import ImageData
-from fedcmoo.data.sheet import contact_sheet
 
 RNG = np.random.default_rng(0)
 DIGITS = RNG.integers(256, size=(5, 28, 28), dtype=np.uint8)
@@ -85,16 +82,3 @@ def test_sixty_thousand_pairs_take_seconds_not_minutes() -> None:
     start = time.process_time()
     overlay(digits, digits, i, j, 36, 6)
     assert time.process_time() - start < 10  # about half a second on an idle core
-
-
-def test_contact_sheet_shows_the_images(tmp_path: Path) -> None:
-    images = torch.from_numpy(overlay(DIGITS, ARTICLES, np.arange(4), np.arange(4), 36, 6))
-    data = ImageData(images, (torch.arange(4), torch.arange(4) + 5), mean=[0.1307], std=[0.3081])
-    figure = contact_sheet(data, rows=2, columns=3)
-    titles = [panel.get_title() for panel in figure.axes]
-    assert titles == ["0, 5", "1, 6", "2, 7", "3, 8", "", ""]
-    shown = np.squeeze(np.asarray(figure.axes[1].images[0].get_array()))
-    np.testing.assert_array_equal(shown, images[1, 0])
-    figure.savefig(tmp_path / "sheet.png")
-    with Image.open(tmp_path / "sheet.png") as drawn:
-        assert len(np.unique(np.asarray(drawn.convert("L")))) > 50

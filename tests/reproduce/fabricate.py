@@ -13,7 +13,7 @@ from fedcmoo.bench.gram import BUDGETS, entries, possible
 from fedcmoo.bench.gram_result import PAPER, GramBench, Row
 from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record
-from fedcmoo.report.runs import TITLES
+from fedcmoo.methods import METHODS
 from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.local_progress import WAYS
 from fedcmoo.reproduce.paper import SINGLE, TABLE1, TABLE2
@@ -72,7 +72,7 @@ def final(table: dict[str, object]) -> Scores:
     problem, method = table["problem"], table["method"]
     assert isinstance(problem, dict)
     assert isinstance(method, dict)
-    name, label = problem["name"], TITLES.get(method["name"], "FedCMOO")
+    name, label = problem["name"], METHODS[method["name"]].label() if method["name"] in METHODS else "FedCMOO"
     if name == "valleys":
         return {f"valley {k + 1}": {"loss": 1.0} for k in range(2)}
     if name in NAMES:

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.engines import Local
-from fedcmoo.report.runs import flatten
 from fedcmoo.reproduce.command import choose
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
-from fedcmoo.settings import SettingsError, from_table
+from fedcmoo.settings import SettingsError, flatten, from_table
 
 
 def test_place_depends_on_results_alone(tmp_path: Path) -> None:

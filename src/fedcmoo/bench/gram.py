@@ -146,7 +146,7 @@ def bench_gram(
     )
     records = [record for record in result.history if (record.round - 1) % every == 0]
     rows = [_row(entry, records) for entry in measured]
-    return GramBench(problem.name, result.sizes.d_shared, result.sizes.M, rounds, rows)
+    return GramBench(problem.name, sizes.d_shared, sizes.M, rounds, rows)
 
 
 def _row(entry: Entry, records: Sequence[Record]) -> Row:

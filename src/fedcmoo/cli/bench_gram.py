@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +23,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
-from fedcmoo.files import write_atomically
+from fedcmoo.files import write_json
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 
 
@@ -77,10 +76,9 @@ def gram(
             callbacks=[ProgressBar(err)],
         )
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "gram.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+            write_json(folder / "gram.json", bench.summary())
             bench.plot(folder / "gram.png")
         if as_json:
             print_json(bench.summary())
         else:
-            out.print(bench.table())
+            out.print(*bench.tables(), sep="\n")

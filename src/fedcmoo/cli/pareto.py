@@ -26,11 +26,11 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
-from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.config import RunConfig
 from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOOPref
 from fedcmoo.pareto import Front, parse_ratio, sweep
-from fedcmoo.settings import SettingsError, write_toml
+from fedcmoo.settings import SettingsError, read_toml, write_toml
 
 
 def pareto(

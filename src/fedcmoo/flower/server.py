@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import Callback
 from fedcmoo.engines.remote import Remote
-from fedcmoo.files import write_atomically
+from fedcmoo.files import write_json
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
@@ -92,7 +91,7 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
         callbacks=[PrintRounds()],
     )
     if folder is not None:
-        write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+        write_json(folder / "result.json", result.summary())
     print(result)
     return result
 

@@ -49,6 +49,11 @@ class Method(ABC):
         positive(client_lr=self.client_lr, server_lr=self.server_lr)
         at_least_one(local_steps=self.local_steps, batch_size=self.batch_size)
 
+    @classmethod
+    def label(cls) -> str:
+        """The method's name in tables and figures."""
+        return cls.__name__
+
     @abstractmethod
     def contributions(self) -> Mapping[str, Contribution]:
         """What clients compute, by the names under which the server asks for it."""

@@ -59,6 +59,10 @@ class FedCMOOPref(WeightedLoss):
     losses: Literal["all", "batch"] = "all"
     trips: Trips = 2
 
+    @classmethod
+    def label(cls) -> str:
+        return "FedCMOO-Pref"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_gram(self.gram)

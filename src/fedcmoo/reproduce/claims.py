@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcmoo.report.table import Record, Table
+from fedcmoo.report.table import CsvRow, Table
 
 HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided at this scale", "not measured"
 
@@ -141,7 +141,7 @@ def judge_target(target: str, measured: Mapping[str, Sequence[float]], full: boo
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """All verdicts with the paper's number and ours: mean ± standard error."""
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for v in verdicts:
         c = v.claim
         digits = 1 if c.resolution >= 0.1 else 2 if c.resolution >= 0.01 else 3

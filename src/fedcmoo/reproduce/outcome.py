@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.files import write_atomically
-from fedcmoo.report import static
 from fedcmoo.report.chart import Chart
+from fedcmoo.report.static import draw, save
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import Verdict
 
@@ -68,7 +68,9 @@ class Outcome:
             write_atomically(folder / f"{table.name}.md", table.markdown().encode())
             write_atomically(folder / f"{table.name}.csv", table.csv().encode())
         for chart in self.charts:
-            static.save(static.draw(chart), folder / chart.name)
+            figure = draw(chart)
+            for suffix in (".svg", ".png"):
+                save(figure, folder / f"{chart.name}{suffix}")
         text = json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
         write_atomically(place, text.encode())
 

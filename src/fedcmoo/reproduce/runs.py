@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.history import read_history
-from fedcmoo.report.runs import SavedRun, flatten
 from fedcmoo.reproduce.study import StudyConfig
+from fedcmoo.run import SavedRun
 from fedcmoo.run_folder import holds_run
+from fedcmoo.settings import flatten, read_toml
+
+Labelled = Mapping[str, Sequence[SavedRun]]
+"""By label, the runs of one or several seeds."""
 
 FINISHED = "result.json"
 """The file that a run writes last."""
@@ -94,7 +98,7 @@ def _measured(config: StudyConfig, runs: Runs) -> float | None:
     """Seconds per round of a finished run that does the same work in a round."""
     wanted = _work(config.to_table())
     for file in sorted(runs.folder.glob(f"{wanted['problem.name']}-*/{FINISHED}")):
-        if _work(SavedRun.read(file.parent).config) == wanted:
+        if _work(read_toml(file.parent / "config.toml")) == wanted:
             result = json.loads(file.read_text())
             return float(result["seconds"] / result["rounds"])
     return None

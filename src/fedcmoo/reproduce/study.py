@@ -13,11 +13,10 @@ from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.report.runs import TITLES, flatten
 from fedcmoo.reproduce.local_progress import LocalProgress
 from fedcmoo.reproduce.rate import MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.settings import SettingsError, Table, from_table, merge, suggestion
+from fedcmoo.settings import SettingsError, Table, flatten, from_table, merge, suggestion
 
 SMALL_SEEDS = (0,)
 FULL_SEEDS = (0, 1, 2)
@@ -103,7 +102,7 @@ class Study:
         self, problem: str, methods: Sequence[str], over: Mapping[str, Any] | None = None
     ) -> dict[str, list[StudyConfig]]:
         """Configurations by the methods' titles."""
-        return {TITLES[method]: self.configs(problem, method, over) for method in methods}
+        return {METHODS[method].label(): self.configs(problem, method, over) for method in methods}
 
 
 def scale_line(

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from fedcmoo.report.runs import Labelled, SavedRun
-from fedcmoo.report.table import Record, mean_and_spread
+from fedcmoo.report.table import CsvRow, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.runs import Runs
+from fedcmoo.reproduce.runs import Labelled, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig, scale_line
+from fedcmoo.run import SavedRun
 
 Plan = Mapping[str, Sequence[StudyConfig]]
 """By label (a method, mostly), one configuration for each seed."""
@@ -76,7 +76,7 @@ def pair_text(pair: Sequence[float] | None) -> str:
     return "" if pair is None else " / ".join(f"{value:.1f}" for value in pair)
 
 
-def accuracy_records(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> list[Record]:
+def accuracy_records(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> list[CsvRow]:
     """Rows of a CSV: one for each objective and seed."""
     return [
         {
@@ -89,5 +89,5 @@ def accuracy_records(part: str, label: str, runs: Sequence[SavedRun], paper: Seq
             "paper_accuracy": None if paper is None else paper[k],
         }
         for run in runs
-        for k, (name, scores) in enumerate(run.final.items())
+        for k, (name, scores) in enumerate(run.scores.items())
     ]

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedcmoo.report.chart import Chart, Panel
 from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
-from fedcmoo.report.runs import SavedRun
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.table1 import METHODS
+from fedcmoo.run import SavedRun
 
 EXPERIMENTS = (*TABLE1, "celeba", "celeba5")
 

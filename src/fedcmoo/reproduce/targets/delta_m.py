@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedcmoo.metrics import delta_m
-from fedcmoo.report.runs import Labelled
-from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target, pair_text, percent
 from fedcmoo.reproduce.targets.table1 import METHODS
@@ -56,7 +56,7 @@ def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
     for part in values:
         header += [PROBLEMS[part], "paper"]
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for label in LABELS:
         row = [label]
         for part, by in values.items():

@@ -9,13 +9,13 @@ import numpy as np
 
 from fedcmoo.config import preset
 from fedcmoo.report.chart import COLOURS, Chart, Line, Panel
-from fedcmoo.report.runs import SavedRun
 from fedcmoo.report.table import Table, mean_and_spread
 from fedcmoo.reproduce.local_progress import WAYS
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.run import SavedRun
 
 WINDOW = 40
 """Rounds of the running average."""

@@ -12,14 +12,15 @@ from scipy.stats import spearmanr
 from fedcmoo.evaluation import Scores
 from fedcmoo.metrics import angle
 from fedcmoo.pareto import Front, Point, parse_ratio
-from fedcmoo.report.front_chart import front_chart
-from fedcmoo.report.runs import Labelled, SavedRun
-from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.pareto.front import front_chart
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.delta_m import alone
+from fedcmoo.run import SavedRun
 
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
@@ -65,9 +66,9 @@ def _front(problem: str, runs: Labelled, ratios: Sequence[str]) -> Front:
 
 def _mean(runs: Sequence[SavedRun]) -> Scores:
     """The final scores, means over seeds."""
-    first = runs[0].final
+    first = runs[0].scores
     return {
-        name: {metric: float(np.mean([run.final[name][metric] for run in runs])) for metric in values}
+        name: {metric: float(np.mean([run.scores[name][metric] for run in runs])) for metric in values}
         for name, values in first.items()
     }
 
@@ -87,7 +88,7 @@ def _extreme(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
 
 def _table(results: Results, ratios: Sequence[str], note: str) -> Table:
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for part, runs in results.items():
         for text in (*ratios, "alone 0", "alone 1"):
             losses = [run.values("loss") for run in runs[text]]

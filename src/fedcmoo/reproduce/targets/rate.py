@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.report.table import Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.rate import NOTE, step_sizes
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.valleys import Valleys
+from fedcmoo.run import SavedRun
 
 LOCAL_STEPS = 3
 SPACING = 0.1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedcmoo.report.runs import Labelled
-from fedcmoo.report.table import Record, Table
+from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     Plan,
@@ -39,7 +39,7 @@ class Table1(Target):
         for part in results:
             header += [PROBLEMS[part], "paper"]
         rows: list[list[str]] = []
-        records: list[Record] = []
+        records: list[CsvRow] = []
         for label in ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg"):
             row = [label]
             for part, labelled in results.items():

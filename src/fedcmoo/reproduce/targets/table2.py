@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedcmoo.report.runs import Labelled
-from fedcmoo.report.table import Record, Table
+from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE2
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     Plan,
@@ -37,7 +37,7 @@ class Table2(Target):
         for part in results:
             header += [PROBLEMS[part], "paper"]
         rows: list[list[str]] = []
-        records: list[Record] = []
+        records: list[CsvRow] = []
         for label in ("FedAvg", "FSMGDA", "FedCMOO"):
             row = [label]
             for part, labelled in results.items():
