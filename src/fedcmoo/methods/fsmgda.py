@@ -46,7 +46,7 @@ class FSMGDA(Method):
         G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
         reweigh(server, self.weights, G)
         w = torch.from_numpy(server.w).to(updates)
-        server.descend(updates.T @ w, sums, self.server_lr)  # x <- x - η_s Σ_k w_k Δ_k
+        self.descend(server, updates.T @ w, sums)  # x <- x - η_s Σ_k w_k Δ_k
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class MGDA(Method):
         sums = (yield Ask({"gradients": Message()})).part("gradients")
         J = sums.mean("J")  # ∇F(x) as rows: [M, d]
         reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
-        server.descend(J.T @ torch.from_numpy(server.w).to(J), sums, self.server_lr)
+        self.descend(server, J.T @ torch.from_numpy(server.w).to(J), sums)
 
 
 @dataclass(frozen=True)
