@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.table import Table, mean_and_spread
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.rate import NOTE, step_sizes
 from fedcmoo.reproduce.runs import Labelled
