@@ -81,7 +81,7 @@ class FedCMOOPref(Method):
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
         G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
-        losses = sums.mean("losses/losses").numpy()
+        losses = sums.objective_mean("losses/losses").numpy()
         server.G = G if np.isfinite(G).all() else None
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
         server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
