@@ -71,10 +71,10 @@ class Objective:
 class Problem:
     """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)).
 
-    F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i; where
-    every client owns every objective and counts the same, F_k is the mean over clients. A single sample may lack labels:
-    NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple. A loss or metric is the mean over
-    the samples that have a label, and a batch without any contributes zero.
+    F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
+    every client owns every objective and counts the same, F_k is the mean over clients. A single sample may lack
+    labels: NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple. A loss or metric is the
+    mean over the samples that have a label, and a batch without any contributes zero.
 
     Args:
         model: any `nn.Module`; its trainable parameters are the vector x in R^d.
