@@ -1,184 +1,139 @@
-"""A run's folder: configuration, history, checkpoint and model, none of them pickled, each of them whole at any moment.
+"""The server's state after some round as one file: not pickled, with a checksum over all of it.
 
-config.toml             what was run (written by the command line)
-history.jsonl           a line per round
-checkpoint.safetensors  the server's state after some round
-model.safetensors       the final model's state dict
+A checkpoint is a safetensors file. Its metadata hold the round, the identity of the run, and a SHA-256 of the whole
+file in which the checksum itself is written as zeros; so a flipped bit anywhere is noticed.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import hashlib
+import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import IO
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from safetensors import SafetensorError
+from torch import Tensor
 
-from fedcmoo.history import Record, read_history
-from fedcmoo.messages import Message
+from fedcmoo.files import DamagedError
+from fedcmoo.messages import Message, all_finite
 from fedcmoo.rounds import Server
 
-SERVER_STATE = ("x", "buffers", "counters", "w")
-"""The arrays that every checkpoint has."""
+FORMAT = "fedcmoo checkpoint 2"
+MEMORY = "memory."
+CLIENT = "client."
+"""How the names of the arrays in the server's memory begin, and those in clients' memories."""
+
+BLANK = "0" * 64
+FIELD = b'"checksum":"'
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is either the old one or the new one, also after a crash or on a full disk."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # not a tempfile: those are private to their owner
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a server between two rounds.
 
-
-class RunFolder:
-    """The folder of one run.
-
-    Args:
-        path: made if it is not there.
-        made_by: settings that a checkpoint holds on to, since going on with others would be another run.
+    Attributes:
+        round: how many rounds are done.
+        run: the identity of the run.
+        arrays: x, buffers, counters, w, `memory.NAME` for what a method keeps, `client.I/NAME` for what client I does.
+        id: `Server.id`.
     """
 
-    def __init__(self, path: Path, made_by: Mapping[str, str]) -> None:
-        self.path = path
-        self._made_by = dict(made_by)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path):
-                pass
-        except OSError as error:
-            raise OSError(f"the output folder must be writable, but {path} is not: {error.strerror}") from None
-        self._history: IO[str] | None = None
-        self._lock: IO[str] | None = None
+    round: int
+    run: Mapping[str, str]
+    arrays: Mapping[str, Tensor]
+    id: str
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def history(self) -> Path:
-        return self.path / "history.jsonl"
-
-    def begin(self, server: Server, resume: bool) -> list[Record]:
-        """Make the folder this process's; returns the rounds that are done.
-
-        A new run needs a folder without rounds, which would be lost. To resume is to put the server back into the
-        state of the checkpoint; without a checkpoint yet, it stays as it is and no round is done.
-        """
-        self._lock = _locked(self.path)
-        lost = 0 if resume else len(read_history(self.history))
-        if lost:
-            raise ValueError(
-                f"{self.path} already holds a run of {lost} rounds: go on with it by resume=True, or choose another"
-            )
-        records = self._load(server) if resume and self.checkpoint.exists() else []
-        write_atomically(self.history, "".join(record.to_json() + "\n" for record in records).encode())
-        if not records:
-            self.checkpoint.unlink(missing_ok=True)
-        self._history = self.history.open("a")
-        return records
-
-    def append(self, record: Record) -> None:
-        """Add a round to the history."""
-        assert self._history is not None
-        self._history.write(record.to_json() + "\n")
-        self._history.flush()
-
-    def save(self, server: Server) -> None:
-        """Write the server's state after its last round; the history reaches the disk first."""
-        assert self._history is not None
-        os.fsync(self._history.fileno())
+    @classmethod
+    def of(cls, server: Server, run: Mapping[str, str]) -> Checkpoint:
+        """The state of a server."""
         arrays = {"x": server.x, "buffers": server.buffers, "counters": server.counters}
         arrays["w"] = torch.from_numpy(server.w)
-        arrays |= {f"memory.{name}": value for name, value in server.memory.items()}
-        arrays |= Message.join({f"client.{i}": state for i, state in server.client_states.items()})
-        cpu = {name: array.detach().cpu().contiguous() for name, array in arrays.items()}
-        about = {"round": str(server.round), "id": server.id, **self._made_by, "format": "fedcmoo checkpoint 1"}
-        write_atomically(self.checkpoint, safetensors.torch.save(cpu, about))
+        arrays |= {MEMORY + name: value for name, value in server.memory.items()}
+        arrays |= Message.join({f"{CLIENT}{i}": state for i, state in server.client_states.items()})
+        return cls(server.round, run, arrays, server.id)
 
-    def _load(self, server: Server) -> list[Record]:
-        """Put the server back into the state of the checkpoint; returns the history up to there."""
-        about, arrays = _read(self.checkpoint)
-        for name, value in self._made_by.items():
-            if about.get(name, value) != value:  # earlier versions wrote fewer of them
-                raise ValueError(f"the checkpoint was made with {name} {about[name]}, but this run has {value}")
-        for name, now in {"x": server.x, "buffers": server.buffers, "counters": server.counters}.items():
-            if arrays[name].shape != now.shape:
-                raise ValueError(
-                    f"the checkpoint's {name} must have {now.numel()} entries, as the model has, "
-                    f"but has {arrays[name].numel()}: is it another model?"
-                )
-        server.x = arrays["x"].to(server.x)
-        server.buffers = arrays["buffers"].to(server.buffers)
-        server.counters = arrays["counters"]
-        server.w = arrays["w"].numpy().astype(np.float64)
-        server.memory = {n.removeprefix("memory."): a for n, a in arrays.items() if n.startswith("memory.")}
-        server.client_states = _client_states(arrays)
-        server.saved_client_states = (server.client_states,)
-        server.id = about.get("id", server.id)
-        server.round = int(about["round"])
-        return read_history(self.history, server.round)
+    def encode(self) -> bytes:
+        """The checkpoint as a file's content."""
+        cpu = {name: array.detach().cpu().contiguous() for name, array in self.arrays.items()}
+        about = {
+            "format": FORMAT,
+            "round": str(self.round),
+            "id": self.id,
+            "run": json.dumps(dict(self.run)),
+            "checksum": BLANK,
+        }
+        data = safetensors.torch.save(cpu, about)
+        start = data.index(FIELD) + len(FIELD)
+        return b"".join([data[:start], _checksum(data, start).encode(), data[start + len(BLANK) :]])
 
-    def save_model(self, module: nn.Module) -> None:
-        """Write the model's state dict."""
-        state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
-        write_atomically(self.path / "model.safetensors", safetensors.torch.save(state))
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        """Read what `encode` wrote; DamagedError for anything else."""
+        about = _metadata(data)
+        if about.get("format") != FORMAT:
+            raise DamagedError(f"its format must be {FORMAT!r}, but is {about.get('format')!r}")
+        start = data.find(FIELD) + len(FIELD)
+        if about.get("checksum") != _checksum(data, start):
+            raise DamagedError("its content does not have the checksum that was written with it")
+        try:
+            run = dict(json.loads(about["run"]))
+            return cls(int(about["round"]), run, safetensors.torch.load(data), str(about["id"]))
+        except (SafetensorError, ValueError, TypeError, KeyError) as error:
+            raise DamagedError(str(error)) from None
 
-    def close(self) -> None:
-        """Close the history file."""
-        if self._history is not None:
-            self._history.close()
-            self._history = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+    def restore(self, server: Server) -> None:
+        """Put a server into this state; DamagedError, and no change, if it cannot be one of that server."""
+        state = {"x": server.x, "buffers": server.buffers, "counters": server.counters, "w": torch.from_numpy(server.w)}
+        for name, now in state.items():
+            array = self.arrays.get(name)
+            if array is None or array.shape != now.shape or array.dtype != now.dtype:
+                found = "missing" if array is None else f"{array.dtype} {list(array.shape)}"
+                raise DamagedError(f"{name!r} must be {now.dtype} {list(now.shape)}, but is {found}")
+        memory = {name.removeprefix(MEMORY): a for name, a in self.arrays.items() if name.startswith(MEMORY)}
+        for name, array in self.arrays.items():
+            if name not in state and not name.startswith((MEMORY, CLIENT)):
+                raise DamagedError(f"a checkpoint has no array {name!r}")
+            if name in state and array.is_floating_point() and not all_finite(array):
+                raise DamagedError(f"{name!r} must be finite, but has NaN or infinite entries")
+        if self.round < 0:
+            raise DamagedError(f"its round must not be negative, but is {self.round}")
+        client_states = _client_states(self.arrays)
+        server.x, server.buffers = self.arrays["x"].to(server.x), self.arrays["buffers"].to(server.buffers)
+        server.counters = self.arrays["counters"]
+        server.w = self.arrays["w"].numpy().astype(np.float64)
+        server.memory, server.round, server.id = memory, self.round, self.id
+        server.client_states, server.saved_client_states = client_states, (client_states,)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """What a checkpoint says about itself, and its arrays."""
+def _metadata(data: bytes) -> dict[str, Any]:
+    """The metadata of a safetensors file: eight bytes with the length of a JSON header come first."""
     try:
-        with safe_open(path, framework="pt") as file:
-            about: dict[str, str] = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
-    missing = [name for name in ("round", *SERVER_STATE) if name not in about and name not in arrays]
-    if missing:
-        raise ValueError(f"{path} must be a checkpoint of fedcmoo, but has no {missing[0]!r}")
-    return about, arrays
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        about: dict[str, Any] = dict(header["__metadata__"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedError(f"its header cannot be read: {error!r}") from None
+    return about
 
 
-def _locked(folder: Path) -> IO[str]:
-    """A file in the folder that only one process can hold at a time; when that process ends, the system lets go."""
-    file = (folder / ".lock").open("w")
-    try:
-        import fcntl
-    except ImportError:  # Windows: without protection
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
-    return file
+def _checksum(data: bytes, start: int) -> str:
+    """The SHA-256 of a file whose checksum, from `start` on, is taken as zeros."""
+    digest = hashlib.sha256(memoryview(data)[:start])
+    digest.update(BLANK.encode())
+    digest.update(memoryview(data)[start + len(BLANK) :])
+    return digest.hexdigest()
 
 
 def _client_states(arrays: Mapping[str, Tensor]) -> dict[int, Message]:
-    """The states of clients in a checkpoint: arrays "client.I/NAME"."""
+    """What clients keep: arrays "client.I/NAME" of a checkpoint."""
     states: dict[int, dict[str, Tensor]] = {}
     for key, array in arrays.items():
-        if key.startswith("client."):
-            i, _, name = key.removeprefix("client.").partition("/")
+        if key.startswith(CLIENT):
+            i, _, name = key.removeprefix(CLIENT).partition("/")
+            if not i.isdigit():
+                raise DamagedError(f"{key!r} must name a client by its number")
             states.setdefault(int(i), {})[name] = array
     return {i: Message(**state) for i, state in states.items()}

@@ -7,7 +7,7 @@ the round are kept for the first local step if there is room, and computed again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +27,10 @@ from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
+
+
+Correct = Callable[[Tensor, Tensor], None]
+"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]."""
 
 
 class DivergedError(RuntimeError):
@@ -155,13 +159,16 @@ class Client:
         optimizer: Optimizer,
         batch_size: int | None,
         reuse_jacobian: bool = False,
+        correct: Correct | None = None,
     ) -> Tensor:
         """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d].
 
         Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
-        first step takes its gradient from phase one. The model's buffers are the client's own afterwards.
+        first step takes its gradient from phase one. `correct` may change the gradient of every step. The model's
+        buffers are the client's own afterwards.
         """
-        model, stepper = self.model, optimizer.start(lr)
+        model = self.model
+        optimizer_state: dict[str, Tensor] = {}
         which = [k for k in self.owned if w[k] != 0]
         if not which:
             self._reset()
@@ -170,12 +177,17 @@ class Client:
         batches = self._batches(batch_size)
         history: list[Tensor] = []
 
+        def descend() -> None:
+            if correct is not None:
+                correct(model.x, model.grad)
+            optimizer.step(model.x, model.grad, lr, optimizer_state)
+
         def step(augmentation: torch.Generator) -> None:
             losses = torch.stack(self._forward(next(batches), augmentation, which))
             model.grad.zero_()
             torch.dot(weights, losses).backward()  # type: ignore[no-untyped-call]
             history.append(losses.detach())
-            stepper.step(model.x, model.grad)
+            descend()
 
         if reuse_jacobian and self.keeps_jacobian:
             J = self.jacobian(batch_size)
@@ -184,7 +196,7 @@ class Client:
             model.load(State(self.state.x, self.first.buffers, self.first.counters))
             model.module.train()  # the last to use the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
-            stepper.step(model.x, model.grad)
+            descend()
         else:
             self._reset()
             with self._dropout("first"):

@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from rich.table import Table
-
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.config import RunConfig, saved
-from fedcmoo.history import Record, read_history
-from fedcmoo.result import Result, size
+from fedcmoo.files import write_json
+from fedcmoo.history import read_history
+from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
+from fedcmoo.report.static import draw
+from fedcmoo.report.table import Table
+from fedcmoo.result import Result
 from fedcmoo.settings import SettingsError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Results by label (a method), one for each seed."""
 
     results: Mapping[str, Sequence[Result]]
 
+    @property
+    def problem(self) -> str:
+        """The problem's name."""
+        return next(iter(self.results.values()))[0].problem
+
     def table(self) -> Table:
         """Mean ± standard deviation over seeds of every objective's metrics, and the upload."""
-        first = next(iter(self.results.values()))[0]
-        columns = [(name, metric) for name, values in first.scores.items() for metric in values]
-        seeds = len(next(iter(self.results.values())))
-        table = Table(title=f"{first.problem.name}, {len(first.history)} rounds, {seeds} seed{'s' * (seeds > 1)}")
-        table.add_column("method")
-        for name, metric in columns:
-            table.add_column(f"{name} {metric}", justify="right")
-        table.add_column("uploaded", justify="right")
-        for label, results in self.results.items():
-            cells = [_mean_and_spread([r.scores[name][metric] for r in results]) for name, metric in columns]
-            table.add_row(label, *cells, size(float(np.mean([r.uploaded for r in results]))))
-        return table
+        return results_table(self.problem, self.results)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.results)} on {self.problem}>"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:
-        """Mean over objectives of every metric, a line for each method, a band over seeds."""
-        from fedcmoo.report.curves import plot_curves  # matplotlib takes a second to import
+        """Every objective's metrics, a line for each method, a band over seeds.
 
-        runs: dict[str, list[Sequence[Record]]] = {k: [r.history for r in rs] for k, rs in self.results.items()}
-        first = next(iter(self.results.values()))[0]
-        figure = plot_curves(runs, x=x, title=first.problem.name)
-        if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
+        Args:
+            path: where to save the picture; None not to.
+            x: "round", or "upload" for uploaded megabytes.
+        """
+        return draw(curves_chart(self.problem, self.results), path, x_axis(x))
 
     def summary(self) -> list[dict[str, object]]:
         """The results as plain data, for JSON."""
@@ -78,7 +78,7 @@ def compare(
     results = {label: [run(config, path, begun[path]) for config, path in seeds] for label, seeds in places.items()}
     comparison = Comparison(results)
     comparison.plot(folder / "comparison.png")
-    write_atomically(folder / "comparison.json", (json.dumps(comparison.summary(), indent=2) + "\n").encode())
+    write_json(folder / "comparison.json", comparison.summary())
     return comparison
 
 
@@ -89,9 +89,3 @@ def _is_begun(config: RunConfig, path: Path) -> bool:
     if not saved(path).computes_the_same_as(config):
         raise SettingsError(f"{path} already holds a run with other settings: choose another folder (--out)")
     return True
-
-
-def _mean_and_spread(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.4f}"
-    return f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}"

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.acceptance import ACCEPTANCES, Acceptance
+from fedcmoo.callbacks import Callback, Run
 from fedcmoo.engines import ENGINES, Engine
+from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.settings import SettingsError, Table, from_table, merge, to_table, write_toml
+from fedcmoo.settings import Table, from_table, merge, read_toml, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 
 PRESETS = resources.files("fedcmoo.experiments") / "presets"
+
+NOT_RESULTS = ("engine", "data", "checkpoint_every")
+"""Settings of a run that do not change what it computes, but for the engine's numerics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,9 @@ class RunConfig:
     Args:
         problem: a ready-made problem and its settings.
         method: a method and its settings.
-        engine: where clients run; None to choose by the machine. It does not change the results.
+        engine: where clients run; None to choose by the machine. Of its settings, threads, device and precision change
+            the results.
+        acceptance: when the model of a round replaces the one before it.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
 
@@ -45,6 +51,7 @@ class RunConfig:
     problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": PROBLEMS})
     method: Method = field(default_factory=FedCMOO, metadata={"registry": METHODS})
     engine: Engine | None = field(default=None, metadata={"registry": ENGINES})
+    acceptance: Acceptance = field(default=Acceptance(), metadata={"registry": ACCEPTANCES})
     rounds: int = 100
     clients_per_round: int = 10
     seed: int = 0
@@ -69,10 +76,14 @@ class RunConfig:
         """The table that gives this configuration back, every default written out."""
         return to_table(self)
 
+    def results(self) -> Table:
+        """The settings that change what a run computes, not only where and how."""
+        table = {key: value for key, value in self.to_table().items() if key not in NOT_RESULTS}
+        return table | {"engine": numerics(self.engine)}
+
     def computes_the_same_as(self, other: RunConfig) -> bool:
         """Whether they differ at most in where and how the same numbers are computed."""
-        ours, theirs = (replace(c, engine=None, data=None, checkpoint_every=1) for c in (self, other))
-        return ours == theirs
+        return self.results() == other.results()
 
     def build(self) -> Problem:
         """The problem with its data, dealt out by the seed."""
@@ -82,9 +93,7 @@ class RunConfig:
         """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
         problem = self.build()
         cohort_size(self.clients_per_round, problem)  # before there is a folder
-        if folder is not None and not resume:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
+        keep = [] if folder is None else [_KeepConfig(folder, self)]
         result = fit(
             problem,
             self.method,
@@ -93,25 +102,27 @@ class RunConfig:
             seed=self.seed,
             engine=self.engine,
             evaluate_every=self.evaluate_every,
-            callbacks=callbacks,
+            callbacks=[*keep, *callbacks],
             folder=folder,
             checkpoint_every=self.checkpoint_every,
             resume=resume,
+            acceptance=self.acceptance,
         )
         if folder is not None:
             result.plot(folder / "curves.png")
-            write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+            write_json(folder / "result.json", result.summary())
         return result
 
 
-def read_toml(path: Path) -> Table:
-    """The table in a TOML file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise SettingsError(f"the configuration {path} does not exist") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+@dataclass(frozen=True)
+class _KeepConfig(Callback):
+    """Writes config.toml as soon as the folder is this run's: never over that of another one."""
+
+    folder: Path
+    config: RunConfig
+
+    def on_start(self, run: Run) -> None:
+        write_atomically(self.folder / "config.toml", write_toml(self.config.to_table()).encode())
 
 
 def variants() -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field
+from inspect import formatannotation
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Never, Self, get_args, get_origin, get_type_hints
 
 from fedcmoo.evaluation import Scores
+from fedcmoo.files import DamagedError
 
 
 @dataclass
@@ -23,6 +26,7 @@ class Record:
         up, down: bytes by phase, all clients together.
         seconds: by phase.
         failures: by client, what went wrong.
+        undone: why the round's model was not accepted, so that the one before it stayed; None if it was.
         notes: further numbers: "stationarity" and "max_angle" where there is a Gram matrix, and what the method adds.
         test, validation: losses and metrics by objective, in rounds with an evaluation.
     """
@@ -36,6 +40,7 @@ class Record:
     down: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    undone: str | None = None
     notes: dict[str, float] = field(default_factory=dict)
     test: Scores | None = None
     validation: Scores | None = None
@@ -50,10 +55,17 @@ class Record:
         return json.dumps(asdict(self), allow_nan=False)
 
     @classmethod
-    def from_json(cls, line: str) -> Self:
-        """Read what `to_json` wrote."""
-        fields: dict[str, Any] = json.loads(line)
-        return cls(**fields)
+    def from_json(cls, line: str | bytes) -> Self:
+        """Read what `to_json` wrote; ValueError for anything else."""
+        try:
+            table = json.loads(line, parse_constant=_refuse)
+            record = cls(**table)
+        except (TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from None
+        for name, hint in get_type_hints(cls).items():
+            if not _fits(getattr(record, name), hint):
+                raise ValueError(f"{name!r} must be {formatannotation(hint)}, but is {str(getattr(record, name))[:80]}")
+        return record
 
     def without_time(self) -> Record:
         """The record without its seconds: what equal seeds must reproduce exactly."""
@@ -61,19 +73,44 @@ class Record:
 
 
 def read_history(path: Path, rounds: int | None = None) -> list[Record]:
-    """The records of a history file; a last line cut short by a crash is left out.
+    """The records of a history file, rounds 1, 2, … in this order; a last line cut short by a crash is left out.
 
     Args:
         path: a `history.jsonl`.
         rounds: only the first so many; an error if there are fewer.
     """
-    lines = path.read_text().split("\n") if path.exists() else []
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
     records = []
     for n, line in enumerate(lines[:-1][:rounds], start=1):  # what follows the last newline is incomplete
         try:
-            records.append(Record.from_json(line))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"line {n} of {path} must be the record of a round, but is not: {error}") from None
+            record = Record.from_json(line)
+        except ValueError as error:
+            raise DamagedError(f"line {n} of {path} must be the record of a round, but is not: {error}") from None
+        if record.round != n:
+            raise DamagedError(
+                f"line {n} of {path} must be the record of round {n}, but is that of round {record.round}"
+            )
+        records.append(record)
     if rounds is not None and len(records) < rounds:
-        raise ValueError(f"{path} must have {rounds} rounds, as the checkpoint beside it says, but has {len(records)}")
+        raise DamagedError(
+            f"{path} must have {rounds} rounds, as the checkpoint beside it says, but has {len(records)}"
+        )
     return records
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"numbers must be finite, but there is a {constant}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value that was read from JSON is what a field's type says."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(v, args[1]) for v in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_fits(v, args[0]) for v in value)
+    if args:  # a union
+        return any(_fits(value, choice) for choice in args)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
+    return type(value) is hint

@@ -2,105 +2,72 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
-from fedcmoo.evaluation import Scores
-from fedcmoo.history import Record
-from fedcmoo.methods.base import Method
-from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes
+from fedcmoo.evaluation import metric_names
+from fedcmoo.report.run_charts import run_chart, x_axis
+from fedcmoo.report.static import draw
+from fedcmoo.report.table import Table, count, size
+from fedcmoo.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Run):
     """The outcome of a run.
 
     Attributes:
-        problem, method, seed: what was run.
-        model: the trained model, a copy of the problem's.
+        config: the table of its settings.
         history: one record per round.
-        sizes: d, M and the like.
+        model: the trained model, a copy of the problem's.
+        model_bytes: of the model's parameters.
     """
 
-    problem: Problem
-    method: Method
     model: nn.Module
-    history: Sequence[Record]
-    sizes: Sizes
-    seed: int
-
-    @property
-    def scores(self) -> Scores:
-        """Losses and metrics by objective of the last evaluation (test data, else validation data); empty without
-        any."""
-        return next((record.scores for record in reversed(self.history) if record.scores), {})
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """The last round's weights by objective."""
-        return self.history[-1].weights
-
-    @property
-    def uploaded(self) -> int:
-        """Bytes that all clients together sent to the server."""
-        return sum(sum(record.up.values()) for record in self.history)
-
-    @property
-    def downloaded(self) -> int:
-        """Bytes that the server sent to all clients together."""
-        return sum(sum(record.down.values()) for record in self.history)
+    model_bytes: int
 
     @property
     def fsmgda_upload(self) -> int:
         """Bytes that FSMGDA, with M updates a client, would have uploaded over the same cohorts."""
-        per_client = self.sizes.M * self.sizes.d * self.sizes.dtype.itemsize
-        return sum(len(record.cohort) for record in self.history) * per_client
+        return sum(len(record.cohort) for record in self.history) * len(self.weights) * self.model_bytes
 
     @property
-    def seconds(self) -> float:
-        """Time of all rounds."""
-        return sum(sum(record.seconds.values()) for record in self.history)
+    def _title(self) -> str:
+        return f"{self.method} on {self.problem}, {count(len(self.history), 'round')}"
 
     def table(self) -> Table:
-        """Metrics, loss and weight per objective, with the traffic in the caption."""
-        names = [metric.name for objective in self.problem.objectives for metric in objective.metrics]
-        metrics = list(dict.fromkeys(names))
-        table = Table(title=f"{type(self.method).__name__} on {self.problem.name}, {len(self.history)} rounds")
-        table.add_column("objective")
-        for metric in (*metrics, "loss", "weight"):
-            table.add_column(metric, justify="right")
-        for objective in self.problem.objectives:
-            values = self.scores.get(objective.name, {})
-            cells = [f"{values[m]:.4f}" if m in values else "–" for m in (*metrics, "loss")]
-            table.add_row(objective.name, *cells, f"{self.weights[objective.name]:.3f}")
-        share = self.uploaded / self.fsmgda_upload
-        table.caption = (
-            f"up {size(self.uploaded)} ({share:.0%} of FSMGDA's {size(self.fsmgda_upload)}), "
-            f"down {size(self.downloaded)}, {self.seconds:.1f} s"
+        """Metrics, loss and weight per objective, with the traffic below."""
+        metrics = metric_names(self.scores)
+        rows = []
+        for name, weight in self.weights.items():
+            values = self.scores.get(name, {})
+            rows.append([name, *(f"{values[m]:.4f}" if m in values else "–" for m in metrics), f"{weight:.3f}"])
+        note = (
+            f"up {size(self.uploaded)} ({self.uploaded / self.fsmgda_upload:.0%} of FSMGDA's "
+            f"{size(self.fsmgda_upload)}), down {size(self.downloaded)}, {self.seconds:.1f} s"
         )
-        return table
+        return Table("result", self._title, ["objective", *metrics, "weight"], rows, note=note)
 
     def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=100).print(self.table())
-        return text.getvalue()
+        return str(self.table())
+
+    def __repr__(self) -> str:
+        return f"<Result: {self._title}>"
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
     def summary(self) -> dict[str, Any]:
         """The result as plain data, for JSON."""
         return {
-            "problem": self.problem.name,
-            "method": type(self.method).__name__,
+            "problem": self.problem,
+            "method": self.method,
             "seed": self.seed,
             "rounds": len(self.history),
             "scores": self.scores,
@@ -118,22 +85,4 @@ class Result:
             path: where to save the picture; None not to.
             x: "round", or "upload" for uploaded megabytes.
         """
-        from fedcmoo.report.curves import plot_curves  # matplotlib takes a second to import
-
-        figure = plot_curves({type(self.method).__name__: [self.history]}, x=x, title=self.problem.name)
-        if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
-
-
-def size(nbytes: float) -> str:
-    """Bytes for people.
-
-    >>> size(1_234_567)
-    '1.2 MB'
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
+        return draw(run_chart(self), path, x_axis(x))

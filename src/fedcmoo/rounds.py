@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.messages import Add, Message
+from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State
 from fedcmoo.randomness import numpy_generator
@@ -249,15 +250,20 @@ class Server:
         self.notes = {}
         self.cohort = self.sample(clients_per_round, "cohort")
 
-    def descend(self, direction: Tensor, sums: Sums, lr: float) -> None:
-        """x <- x - lr * direction; buffers become the clients' mean, counters those of the newest reply.
+    def descend(self, direction: Tensor, sums: Sums, lr: float, optimizer: Optimizer) -> None:
+        """One step of the server's optimizer; buffers become the clients' mean, counters those of the newest reply.
 
         Args:
-            direction: [d].
+            direction: what stands in the gradient's place, [d].
             sums: of the contribution that trained.
             lr: the server's learning rate.
+            optimizer: SGD() for x <- x - lr * direction. What it remembers is part of `memory`.
         """
-        self.x.sub_(direction, alpha=lr)
+        start = "optimizer/"
+        # Copies, since a checkpoint may still hold the arrays of the last round.
+        state = {n.removeprefix(start): array.clone() for n, array in self.memory.items() if n.startswith(start)}
+        optimizer.step(self.x, direction, lr, state)
+        self.memory |= {start + name: array for name, array in state.items()}
         if "buffers" in sums.totals:
             self.buffers = sums.mean("buffers")
         if "counters" in sums.totals:

@@ -15,9 +15,12 @@ Without a name they are settings of the default object.
 from __future__ import annotations
 
 import difflib
+import sys
+import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -129,6 +132,28 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
     return result
 
 
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """A table within a table as names with dots.
+
+    >>> flatten({"rounds": 3, "method": {"name": "fedavg"}})
+    {'rounds': 3, 'method.name': 'fedavg'}
+    """
+    flat: Table = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def read_toml(path: Path) -> Table:
+    """The table in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"the configuration {path} does not exist") from None
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and bytes that are no text
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+
+
 def write_toml(table: Mapping[str, Any], path: str = "") -> str:
     """A table as TOML text: plain settings first, then the tables within."""
     plain = [f"{key} = {_literal(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
@@ -173,6 +198,8 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
         inner = args[0] if args else Any
         return tuple(_convert(v, inner, place) for v in value)
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if abs(value) > sys.float_info.max:
+            raise SettingsError(f"{place} must be a number of at most {sys.float_info.max:g}, but is larger")
         return float(value)
     expected = hint if isinstance(hint, type) else object
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):

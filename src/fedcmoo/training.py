@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,21 +12,28 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback, Run
-from fedcmoo.checkpoint import RunFolder
 from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels, Stage, finish
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
+from fedcmoo.identity import identity
+from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods import METHODS
+from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
-from fedcmoo.settings import SettingsError
+from fedcmoo.run_folder import RunFolder
+from fedcmoo.settings import SettingsError, Table, to_table
+from fedcmoo.validation import at_least_one
+
+log = logging.getLogger(__name__)
 
 
 def fit(
@@ -43,6 +50,7 @@ def fit(
     checkpoint_every: int = 10,
     resume: bool = False,
     stages: Sequence[Stage] = (),
+    acceptance: Acceptance | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
 
@@ -56,9 +64,11 @@ def fit(
         evaluate_every: rounds between evaluations on test and validation data; the last round always has one.
         callbacks: progress, early stop, your own.
         folder: where history, checkpoints and the final model go; None to write nothing.
-        checkpoint_every: rounds between checkpoints. One is also written at the end and on Ctrl-C.
+        checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
         resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
         stages: what is done to every contribution between clients and server.
+        acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
+            at most 1e8.
 
     Returns:
         The result, with the history of every round and the trained model.
@@ -83,7 +93,7 @@ def fit(
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
-        run_folder = None if folder is None else RunFolder(Path(folder), _identity(method, n, seed))
+        run_folder = None if folder is None else RunFolder(Path(folder), identity(problem, method, chosen, n, seed))
         history: list[Record] = []
         if run_folder is not None:
             stack.callback(run_folder.close)
@@ -91,15 +101,26 @@ def fit(
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        loop = _Loop(problem, method, channels, session, server, run_folder, callbacks, history)
+        loop = _Loop(
+            problem, method, channels, session, server, run_folder, callbacks, history, acceptance or Acceptance()
+        )
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         model.load(server.model)
-        result = Result(problem, method, model.module, history, server.sizes, seed)
+        config = {"problem": {"name": problem.name}, "method": _described(method), "seed": seed}
+        result = Result(config, history, model.module, server.x.nbytes)
         if run_folder is not None:
             run_folder.save_model(model.module)
         for callback in callbacks:
             callback.on_end(result)
     return result
+
+
+def _described(method: Method) -> Table:
+    """The method's settings as a table; its name alone where a configuration cannot mention it."""
+    try:
+        return to_table(method, METHODS)
+    except SettingsError:
+        return {"name": method.label()}
 
 
 def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
@@ -108,12 +129,6 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     if not 1 <= n <= problem.N:
         raise SettingsError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")
     return n
-
-
-def _identity(method: Method, clients_per_round: int, seed: int) -> dict[str, str]:
-    """What makes two runs of a problem the same, as far as they go."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(method))  # functions and objects lie elsewhere in another process
-    return {"seed": str(seed), "method": text, "clients_per_round": str(clients_per_round)}
 
 
 def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
@@ -141,32 +156,86 @@ class _Loop:
         folder: RunFolder | None,
         callbacks: Sequence[Callback],
         history: list[Record],
+        acceptance: Acceptance,
     ) -> None:
         self.problem, self.method, self.channels = problem, method, channels
         self.session, self.server = session, server
-        self.folder, self.callbacks, self.history = folder, callbacks, history
+        self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
+        self.interrupts = Interrupts()
+        self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
         """Rounds until there are `rounds`, or a callback says stop. Whatever ends the loop, what is done is saved."""
-        done = _snapshot(self.server)
+        with self.interrupts:
+            try:
+                while self.server.round < rounds:
+                    record = self._proven_round(clients_per_round)
+                    self._accept_or_undo(record)
+                    if record.round % evaluate_every == 0 or record.round == rounds:
+                        self._evaluate(record)
+                    self._note(record)
+                    stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask all
+                    if record.round % checkpoint_every == 0:
+                        self._save()
+                    self._check_patience()
+                    if stop:
+                        break
+            finally:
+                self._save()
+                self.interrupts.saved()
+
+    def _proven_round(self, clients_per_round: int) -> Record:
+        """A round, after which the model before it is known to be one that clients can train on.
+
+        If they cannot, that model is not worth a checkpoint: the one before it is what the run leaves behind.
+        """
         try:
-            while self.server.round < rounds:
-                record = self._round(clients_per_round)
-                if record.round % evaluate_every == 0 or record.round == rounds:
-                    self._evaluate(record)
-                self.history.append(record)
-                if self.folder is not None:
-                    self.folder.append(record)
-                done = _snapshot(self.server)
-                stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask every one
-                if self.folder is not None and record.round % checkpoint_every == 0:
-                    self.folder.save(done)
-                    self.server.saved_client_states = (*self.server.saved_client_states[-1:], done.client_states)
-                if stop:
-                    break
-        finally:
-            if self.folder is not None and done.round > 0:
-                self.folder.save(done)
+            record = self._round(clients_per_round)
+        except DivergedError:
+            self.latest = self.proven
+            raise
+        self.proven = self.latest
+        return record
+
+    def _accept_or_undo(self, record: Record) -> None:
+        """Keep what this round made of the server, or go back to the state before it."""
+        server = self.server
+        record.undone = self.acceptance.objection(server)
+        if record.undone is not None:
+            log.warning("round %d is undone: %s", record.round, record.undone)
+            before = _snapshot(self.latest)
+            server.x, server.buffers, server.counters = before.x, before.buffers, before.counters
+            server.w, server.memory, server.G, server.notes = before.w, before.memory, None, {}
+            server.client_states = before.client_states
+        names = [objective.name for objective in self.problem.objectives]
+        record.weights = dict(zip(names, server.w.tolist(), strict=True))
+        record.notes = dict(server.notes)
+        if server.G is not None:
+            record.gram = server.G.tolist()
+            record.grad_norm_sq = float(server.w @ server.G @ server.w)
+            record.notes |= of_round(server.G)
+
+    def _note(self, record: Record) -> None:
+        """The round is done: it is part of the history, and the server's state is worth saving."""
+        with self.interrupts.held():
+            self.history.append(record)
+            if self.folder is not None:
+                self.folder.append(record)
+            self.latest = _snapshot(self.server)
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            with self.interrupts.held():
+                self.folder.save(self.latest)
+            self.server.saved_client_states = (*self.server.saved_client_states[-1:], self.latest.client_states)
+
+    def _check_patience(self) -> None:
+        undone = undone_in_a_row(self.history)
+        if undone > self.acceptance.patience:
+            raise DivergedError(
+                f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}; "
+                f"the model is that of round {len(self.history) - undone}"
+            )
 
     def _round(self, clients_per_round: int) -> Record:
         server = self.server
@@ -180,7 +249,7 @@ class _Loop:
             sums = self._ask(ask, record, has_model)
             client_states.update(sums.client_states)
             if sums.P_k is not None:
-                record.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
+                server.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
             return sums
 
         start = time.perf_counter()
@@ -188,13 +257,6 @@ class _Loop:
         record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
         server.client_states = server.client_states | client_states  # the server has used the replies
         server.round += 1
-        names = [objective.name for objective in self.problem.objectives]
-        record.weights = dict(zip(names, server.w.tolist(), strict=True))
-        record.notes |= server.notes
-        if server.G is not None:
-            record.gram = server.G.tolist()
-            record.grad_norm_sq = float(server.w @ server.G @ server.w)
-            record.notes |= of_round(server.G)
         return record
 
     def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:

@@ -38,7 +38,7 @@ def test_every_estimator_is_compared_and_training_is_that_of_the_exact_one(tmp_p
     assert ("one-way quantizer", 0.1) not in rows
     assert np.mean(rows["sketch", 1.0].nrmse) < np.mean(rows["sketch, 32 bits", 0.1].nrmse)
     terminal = Console(width=80, record=True, file=io.StringIO())
-    terminal.print(bench.table())
+    terminal.print(*bench.tables())
     assert all(row.estimator in terminal.export_text(clear=False) for row in bench.rows)  # nothing cut off
     bench.plot(tmp_path / "gram.png")
     assert (tmp_path / "gram.png").stat().st_size > 1000

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fedcmoo import Callback, FedAvg, FedCMOO, fit
+from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
@@ -26,6 +27,7 @@ import sys, time
 from pathlib import Path
 from fedcmoo import Callback, FedCMOO, fit
 from fedcmoo.engines import Local
+from fedcmoo.run_folder import holds_run
 from tests.core.problems import classification
 
 class Slow(Callback):
@@ -33,7 +35,8 @@ class Slow(Callback):
         time.sleep(0.02)
 
 fit(classification(), FedCMOO(local_steps=2, batch_size=16), rounds=12, clients_per_round=4, evaluate_every=3,
-    folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()], resume=True)
+    folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()],
+    resume=holds_run(Path(sys.argv[1])))
 """
 
 
@@ -109,12 +112,28 @@ def test_a_line_cut_short_is_left_out(undisturbed: Path, tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_another_run_is_refused(undisturbed: Path) -> None:
-    with pytest.raises(ValueError, match="seed 0, but this run has 1"):
-        fit(classification(), METHOD, ROUNDS, seed=1, folder=undisturbed, resume=True)
     other = classification()
     other.model.extra = torch.nn.Linear(8, 3)
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match=r"another run:\n  parameters: 126 there, 153 here\n"):
         fit(other, METHOD, ROUNDS, clients_per_round=4, folder=undisturbed, resume=True)
+
+
+def test_a_run_knows_its_objectives_clients_and_data(undisturbed: Path) -> None:
+    renamed, fewer, smaller, others = (classification() for _ in range(4))
+    renamed.objectives = renamed.objectives[::-1]
+    fewer.clients = fewer.clients[:-1]
+    x, (a, b) = smaller.clients[3]
+    smaller.clients = [*smaller.clients[:3], (x[1:], (a[1:], b[1:])), *smaller.clients[4:]]
+    x, targets = others.clients[0]
+    others.clients = [(x + 1, targets), *others.clients[1:]]
+    for problem, difference in (
+        (renamed, "objectives: first, second there, second, first here"),
+        (fewer, "clients: 8 there, 7 here"),
+        (smaller, "client 3: 40 samples there, 39 samples here"),
+        (others, r"client 0 data: 40 samples \(checksum \w+\) there, 40 samples \(checksum \w+\) here"),
+    ):
+        with pytest.raises(ValueError, match=f"another run:\n  {difference}\ngo on with"):
+            fit(problem, METHOD, ROUNDS, clients_per_round=4, folder=undisturbed, resume=True)
 
 
 def test_a_finished_run_resumes_to_itself(undisturbed: Path) -> None:
@@ -128,6 +147,28 @@ def test_resume_without_folder_is_refused() -> None:
         fit(classification(), METHOD, 1, resume=True)
 
 
+def test_a_mistyped_folder_is_no_run_to_go_on_with(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="resume needs the folder of a run"):
+        fit(classification(), METHOD, 1, folder=tmp_path / "rnu", resume=True)
+    assert not (tmp_path / "rnu").exists()
+
+
+def test_other_threads_give_other_bits_so_they_are_another_run(undisturbed: Path) -> None:
+    with pytest.raises(ValueError, match=r"engine\.threads: 1 there, 2 here"):
+        fit(
+            classification(),
+            METHOD,
+            ROUNDS,
+            clients_per_round=4,
+            folder=undisturbed,
+            resume=True,
+            engine=Local(threads=2),
+        )
+    one, two = (RunConfig.from_table({"engine": {"name": "local", "threads": n}}) for n in (1, 2))
+    assert one.computes_the_same_as(RunConfig())
+    assert not one.computes_the_same_as(two)
+
+
 def test_a_folder_with_a_run_is_not_written_over(tmp_path: Path) -> None:
     fit(classification(), METHOD, 2, folder=tmp_path, engine=Local())
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -139,12 +180,12 @@ def test_a_folder_with_a_run_is_not_written_over(tmp_path: Path) -> None:
 def test_a_run_goes_on_only_as_the_same_run(tmp_path: Path) -> None:
     fit(classification(), METHOD, 2, clients_per_round=3, folder=tmp_path, engine=Local())
     for method, clients, seed, what in (
-        (FedAvg(), 3, 0, "method"),
-        (replace(METHOD, client_lr=0.123), 3, 0, "method"),
-        (METHOD, 2, 0, "clients_per_round 3, but this run has 2"),
-        (METHOD, 3, 1, "seed 0, but this run has 1"),
+        (FedAvg(), 3, 0, "method: FedCMOO there, FedAvg here"),
+        (replace(METHOD, client_lr=0.123), 3, 0, "method.client_lr: 0.3 there, 0.123 here"),
+        (METHOD, 2, 0, "clients_per_round: 3 there, 2 here"),
+        (METHOD, 3, 1, "seed: 0 there, 1 here"),
     ):
-        with pytest.raises(ValueError, match=f"the checkpoint was made with {what}"):
+        with pytest.raises(ValueError, match=f"holds another run:\n  {what}"):
             fit(
                 classification(), method, 3, clients_per_round=clients, seed=seed, folder=tmp_path, resume=True,
                 engine=Local(),

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcmoo.config import RunConfig, preset, read_toml
+from fedcmoo.config import RunConfig, preset
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.gram import Sketch
 from fedcmoo.methods import METHODS, FedCMOO
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
-from fedcmoo.settings import SettingsError, merge, write_toml
+from fedcmoo.settings import SettingsError, merge, read_toml, write_toml
 from fedcmoo.weights import FindWeights
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from tests.core.problems import Noise
 
 

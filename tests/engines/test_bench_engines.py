@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedcmoo.bench.engines import Cost, measure, table
+from fedcmoo.bench.engines import EngineCost, measure, table
 
 
 def test_an_engine_is_timed_and_compared() -> None:
@@ -18,11 +18,11 @@ def test_an_engine_is_timed_and_compared() -> None:
 
 
 def test_what_is_not_installed_is_a_remark_and_no_number() -> None:
-    grid = table([Cost("local", 1.0, 0.5, equal=True), Cost("ray", remark="pip install 'fedcmoo[ray]'")])
-    columns = [list(column.cells) for column in grid.columns]
-    assert columns[0] == ["local", "ray"]
-    assert columns[2] == ["0.500 s", "–"]
-    assert columns[3] == ["yes", "pip install 'fedcmoo[ray]'"]
+    grid = table([EngineCost("local", 1.0, 0.5, equal=True), EngineCost("ray", remark="pip install 'fedcmoo[ray]'")])
+    columns = list(zip(*grid.rows, strict=True))
+    assert columns[0] == ("local", "ray")
+    assert columns[2] == ("0.500 s", "–")
+    assert columns[3] == ("yes", "pip install 'fedcmoo[ray]'")
 
 
 def test_wrong_settings_are_named() -> None:

@@ -264,8 +264,8 @@ def test_the_demo_is_equal_to_the_local_engine_and_leaves_nothing_behind(tmp_pat
 
 
 @needs_proc
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_end_every_process_of_the_demo(tmp_path: Path, signum: int) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_end_every_process_of_the_demo(tmp_path: Path, signum: int) -> None:
     with start_demo(tmp_path) as demo:
         until = time.monotonic() + 120
         while len(processes_of(tmp_path)) < 3 and demo.poll() is None and time.monotonic() < until:
@@ -273,5 +273,8 @@ def test_ctrl_c_and_sigterm_end_every_process_of_the_demo(tmp_path: Path, signum
         assert len(processes_of(tmp_path)) >= 3  # some are up, others about to be
         demo.send_signal(signum)
         assert demo.wait(30) != 0
+    until = time.monotonic() + 10 * (signum == signal.SIGKILL)  # then others must end them
+    while processes_of(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
     assert processes_of(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [] or signum == signal.SIGKILL

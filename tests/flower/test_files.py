@@ -65,8 +65,8 @@ def test_the_servers_certificate_is_signed_by_the_authority(tmp_path: Path) -> N
     server = x509.load_pem_x509_certificate((tmp_path / "server.crt").read_bytes())
     server.verify_directly_issued_by(ca)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["fed.example.org"]
-    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("192.0.2.7")]
+    assert names.get_values_for_type(x509.DNSName) == ["fed.example.org", "localhost"]
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address(a) for a in ("192.0.2.7", "127.0.0.1")]
     assert (server.not_valid_after_utc - server.not_valid_before_utc).days == 2
     assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
@@ -93,6 +93,18 @@ def test_private_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
         write_keys(tmp_path, nodes=2, hosts=["localhost"])
     assert (tmp_path / "node-0").read_bytes() == before
     assert not (tmp_path / "node-1").exists()
+
+
+def test_the_printed_superlink_is_on_loopback_with_tls_and_nodes_go_to_the_proxy(tmp_path: Path) -> None:
+    text = commands(tmp_path, 3, "fed.example.org")
+    assert "--host 127.0.0.1 --port 8000" in text
+    assert "0.0.0.0" not in text
+    assert "insecure" not in text
+    assert text.count("fedcmoo flower node --superlink fed.example.org:8443 --root-certificates ca.crt") == 3
+    write_app(tmp_path / "app", CONFIG)
+    readme = (tmp_path / "app" / "README.md").read_text()
+    assert "insecure" not in readme
+    assert "flower-superlink" not in readme  # but for the command that `fedcmoo flower keys` prints
 
 
 def test_the_printed_commands_name_every_node(tmp_path: Path) -> None:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch.nn.functional import cross_entropy
 
-from fedcmoo import Metric, Objective, Problem, accuracy
 from fedcmoo.metrics import (
     angle,
     conflict_angles,
     delta_m,
-    delta_m_of,
     hypervolume,
     non_dominated,
     of_round,
     stationarity,
 )
-from tests.core.problems import TwoHeads, classification
 
 SINGLE = {"mnist+fmnist": (97.0, 90.1), "multimnist": (95.4, 93.1), "cifar10+mnist": (64.9, 97.1)}
 
@@ -42,15 +38,7 @@ def test_delta_m_gives_the_papers_table(problem: str, accuracies: tuple[float, f
 
 
 def test_delta_m_knows_each_metrics_direction() -> None:
-    error = Metric("error", lambda output, target: 1 - accuracy.function(output, target), higher_is_better=False)
-    objectives = [Objective("a", cross_entropy, [error]), Objective("b", cross_entropy)]
-    problem = Problem(TwoHeads(), objectives, classification().clients)
-    scores = {"a": {"loss": 3.0, "error": 0.2}, "b": {"loss": 2.0}}
-    single = {"a": {"loss": 2.0, "error": 0.1}, "b": {"loss": 4.0}}
-    assert delta_m_of(problem, scores, single) == pytest.approx((100 - 50) / 2)
-    assert delta_m_of(problem, scores, single, metric="loss") == pytest.approx((50 - 50) / 2)
-    with pytest.raises(ValueError, match="objective 'b' must have metric 'error'"):
-        delta_m_of(problem, scores, single, metric="error")
+    assert delta_m([0.2, 2.0], [0.1, 4.0], [False, True]) == pytest.approx((100 + 50) / 2)
     with pytest.raises(ValueError, match="must not be zero"):
         delta_m([1.0], [0.0], [True])
 

@@ -13,10 +13,11 @@ import torch
 from fedcmoo import Callback, fit
 from fedcmoo.evaluation import evaluate
 from fedcmoo.history import Record, read_history
-from fedcmoo.methods import FedCMOOPref
+from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.metrics import hypervolume
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto import Front, Point, evenly_spread, parse_ratio, pick, ratio_text, sweep
+from fedcmoo.pareto.sweep import _place
 from fedcmoo.problem import Problem
 from fedcmoo.weights import FindWeightsPref
 from tests.core.problems import classification
@@ -152,13 +153,13 @@ def test_figures_of_any_number_of_objectives_are_drawn(M: int, tmp_path: Path) -
     assert (tmp_path / "front.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("M", [1, 2, 3, 4, 11])
-def test_preferences_are_spread_evenly(M: int) -> None:
-    """They are positive and distinct, their set does not change with the objectives' order, neighbours are equally far
-    apart."""
-    points = evenly_spread(7, M)
+@pytest.mark.parametrize(("M", "n"), [(1, 1), (2, 7), (3, 10), (4, 10), (11, 11)])
+def test_preferences_are_spread_evenly(M: int, n: int) -> None:
+    """They are positive and distinct, and where n is the size of a lattice, their set does not change with the
+    objectives' order and neighbours are equally far apart."""
+    points = evenly_spread(n, M)
     shares = np.array(points) / np.array(points).sum(axis=1, keepdims=True)
-    assert len(set(points)) == len(points) >= (7 if M > 1 else 1)
+    assert len(set(points)) == len(points) == n
     assert shares.min() > 0
     order = np.random.default_rng(0).permutation(M)
     assert {tuple(p) for p in shares.round(9)} == {tuple(p) for p in shares[:, order].round(9)}
@@ -169,8 +170,12 @@ def test_preferences_are_spread_evenly(M: int) -> None:
         evenly_spread(0, M)
 
 
-def test_two_objectives_get_just_as_many_rays_as_asked() -> None:
-    assert [len(evenly_spread(n, 2)) for n in range(1, 9)] == list(range(1, 9))
+@pytest.mark.parametrize("M", [2, 3, 5])
+def test_there_are_just_as_many_rays_as_asked(M: int) -> None:
+    assert [len(set(evenly_spread(n, M))) for n in range(1, 13)] == list(range(1, 13))
+
+
+def test_rays_of_two_objectives_are_in_order() -> None:
     for (a, b), (c, d) in itertools.pairwise(evenly_spread(9, 2)):
         assert a / b < c / d
 
@@ -189,6 +194,18 @@ def test_without_data_to_evaluate_on_there_is_no_front(tmp_path: Path) -> None:
         sweep(problem, folder=tmp_path)
     with pytest.raises(ValueError, match=r"one number per objective \(2\)"):
         sweep(classification(), [(1, 2, 3)], folder=tmp_path)
+    with pytest.raises(ValueError, match="at least one"):
+        sweep(classification(), [], folder=tmp_path)
+    with pytest.raises(TypeError, match="needs a FedCMOOPref"):
+        sweep(classification(), method=FedCMOO(), folder=tmp_path)  # type: ignore[arg-type]
+
+
+def test_folders_of_many_objectives_can_be_read() -> None:
+    assert _place((2.0, 1.0)) == "2_1"
+    assert _place((*[1.0] * 39, 40.0)) == "1x39_40"
+    spread = [_place(preference) for preference in evenly_spread(40, 40)]
+    assert len(set(spread)) == 40
+    assert all(len(name) < 110 for name in [*spread, _place(tuple(n + 0.123456 for n in range(40)))])
 
 
 def test_torch_is_left_as_it_was(tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ def page_with_everything(folder: Path) -> Path:
     charts = [
         Chart("curves", "Curves", "See this.", [Panel("loss", "loss", lines), Panel("log", "y", lines, y_log=True)]),
         Chart("ring", "Ring", "See that.", [Panel("ring", "loss", [Line("a", {}, [1, 2, 3])], spokes=["x", "y", "z"])]),
-        Chart("front", "Front", "And that.", [Panel("front", "right", front, infeasible=[0.1, 0.2], from_zero=True)]),
+        Chart(
+            "front",
+            "Front",
+            "And that.",
+            [Panel("front", "right", front, infeasible=[0.1, 0.2], x_range=[0, 1], y_range=[0, 1])],
+        ),
     ]
     table = Table("t", "Claims", ["claim", "verdict"], [["<b>bold</b>", "holds"], ["x", "does not hold"]])
     sections = [

@@ -11,13 +11,13 @@ from statistics import median
 
 import safetensors.torch
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import ENGINES
 from fedcmoo.history import Record, read_history
 from fedcmoo.optional import MissingExtraError
+from fedcmoo.report.table import Table
 
 FLOWER = "flower"
 
@@ -39,7 +39,7 @@ CONFIG = RunConfig.from_table(
 
 
 @dataclass(frozen=True)
-class Cost:
+class EngineCost:
     """What was measured on one engine.
 
     Attributes:
@@ -59,7 +59,7 @@ class Cost:
 
 def measure(
     names: Sequence[str] = (), rounds: int = 5, nodes: int = 3, say: Callable[[str], None] = print
-) -> list[Cost]:
+) -> list[EngineCost]:
     """Run the same rounds on each engine.
 
     Args:
@@ -83,11 +83,11 @@ def measure(
         try:
             model, seconds, history = _on_flower(rounds, nodes) if name == FLOWER else _on_this_machine(name, rounds)
         except MissingExtraError as error:
-            costs.append(Cost(name, remark=str(error)))
+            costs.append(EngineCost(name, remark=str(error)))
             continue
         each = [sum(record.seconds.values()) for record in history]
         equal = all(torch.equal(model[key], value) for key, value in expected.items())
-        costs.append(Cost(name, seconds - sum(each[1:]), median(each[1:]), equal))
+        costs.append(EngineCost(name, seconds - sum(each[1:]), median(each[1:]), equal))
     return costs
 
 
@@ -114,16 +114,14 @@ def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Seque
         return safetensors.torch.load_file(out / "model.safetensors"), seconds, read_history(out / "history.jsonl")
 
 
-def table(costs: Sequence[Cost]) -> Table:
+def table(costs: Sequence[EngineCost]) -> Table:
     """The costs, for people."""
-    grid = Table(title="Fixed cost of the engines", caption="ten clients, 34,635 parameters, two phases a round")
-    grid.add_column("engine")
-    grid.add_column("start and first round", justify="right")
-    grid.add_column("each further round", justify="right")
-    grid.add_column("same bits as local")
-    for cost in costs:
-        if cost.remark:
-            grid.add_row(cost.engine, "–", "–", cost.remark)
-        else:
-            grid.add_row(cost.engine, f"{cost.start:.2f} s", f"{cost.round:.3f} s", "yes" if cost.equal else "NO")
-    return grid
+    rows = [
+        [cost.engine, "–", "–", cost.remark]
+        if cost.remark
+        else [cost.engine, f"{cost.start:.2f} s", f"{cost.round:.3f} s", "yes" if cost.equal else "NO"]
+        for cost in costs
+    ]
+    header = ["engine", "start and first round", "each further round", "same bits as local"]
+    note = "ten clients, 34,635 parameters, two phases a round"
+    return Table("engines", "Fixed cost of the engines", header, rows, note=note)

@@ -1,22 +1,43 @@
-"""What a comparison of Gram estimators found: a table with the paper's numbers beside ours, and a figure."""
+"""What a comparison of Gram estimators found: tables with the paper's numbers beside ours, and a chart."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.table import Table
 
 from fedcmoo.compression import NUMBER
-from fedcmoo.result import size
+from fedcmoo.report.chart import Chart, Line, Panel
+from fedcmoo.report.static import draw
+from fedcmoo.report.table import Table, mean_and_spread, size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+FILE = "gram.json"
+"""What `fedcmoo bench gram` calls its result."""
+
+SEE = (
+    "Lower and further left is better: how wrong the server's Gram matrix is (in percent, at unit scale), against what "
+    "a client uploads for it, where 1 is a whole model. The sketch (black) should lie lowest where uploads are small."
+)
+COLOURS = {
+    "sketch": "#000000",
+    "sketch, 32 bits": "#7f7f7f",
+    "one-way randomized SVD": "#0072b2",
+    "two-way randomized SVD": "#56b4e9",
+    "one-way random mask": "#d55e00",
+    "two-way random mask": "#e69f00",
+    "one-way top-k": "#009e73",
+    "two-way top-k": "#8fd3b6",
+    "one-way quantizer": "#cc79a7",
+    "sum of client Grams": "#a05a2c",
+}
+"""By estimator; its other variants are left out of the figure, which has enough lines."""
 
 PAPER: Mapping[str, Mapping[str, float]] = {
     "sum of client Grams": {"celeba": 50.95, "cifar10-mnist": 11.51, "mnist-fmnist": 20.61, "multimnist": 14.56},
@@ -32,10 +53,15 @@ PAPER: Mapping[str, Mapping[str, float]] = {
         "mnist-fmnist": 17.40,
         "multimnist": 12.98,
     },
-    "two-way top-k, as run": {"celeba": 17.15, "cifar10-mnist": 0.15, "mnist-fmnist": 0.04, "multimnist": 0.15},
+    "two-way top-k, as run and counted": {
+        "celeba": 17.15,
+        "cifar10-mnist": 0.15,
+        "mnist-fmnist": 0.04,
+        "multimnist": 0.15,
+    },
     "one-way randomized SVD": {"celeba": 10.87, "cifar10-mnist": 1.68, "mnist-fmnist": 1.79, "multimnist": 1.96},
     "one-way random mask": {"celeba": 76.54, "cifar10-mnist": 4.23, "mnist-fmnist": 6.29, "multimnist": 5.70},
-    "one-way top-k": {"celeba": 24.13, "cifar10-mnist": 0.04, "mnist-fmnist": 0.01, "multimnist": 0.10},
+    "one-way top-k, as counted": {"celeba": 24.13, "cifar10-mnist": 0.04, "mnist-fmnist": 0.01, "multimnist": 0.10},
 }
 """The paper's table in appendix B: mean nRMSE in percent at an upload of d, by estimator and problem."""
 
@@ -75,81 +101,76 @@ class GramBench:
     rounds: int
     rows: Sequence[Row]
 
-    def table(self) -> Group:
+    @classmethod
+    def load(cls, folder: Path) -> GramBench:
+        """The comparison that lies in a folder."""
+        data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
+        return cls(**{**data, "rows": [Row(**row) for row in data["rows"]]})
+
+    def errors(self, estimator: str) -> dict[float, float]:
+        """The mean error in percent at unit scale, as the paper has it, by budget."""
+        return {row.budget: 100 * float(np.mean(row.normalized)) for row in self.rows if row.estimator == estimator}
+
+    def tables(self) -> list[Table]:
         """A line for each estimator and budget: its errors in one table, what it costs in another."""
-        return Group(self._errors(), self._costs())
+        return [self._errors(), self._costs()]
 
     def _errors(self) -> Table:
         title = f"nRMSE of G on {self.problem}, in percent: d = {self.d:,}, M = {self.M}, {self.rounds} rounds"
-        table = _table(title, "upload/d", "nRMSE", "unit scale", "paper")
         largest = max(row.budget for row in self.rows)
+        rows = []
         for row in self.rows:
             paper = PAPER.get(row.estimator, {}).get(self.problem) if row.budget in (0, largest) else None
-            table.add_row(
-                row.estimator,
-                f"{row.upload / (NUMBER * self.d):.2g}",
-                _mean_and_spread(row.nrmse),
-                _mean_and_spread(row.normalized),
-                "" if paper is None else f"{paper:.2f}",
-            )
-        table.caption = (
+            errors = [mean_and_spread([100 * error for error in values], 2) for values in (row.nrmse, row.normalized)]
+            upload = f"{row.upload / (NUMBER * self.d):.2g}"
+            rows.append([row.estimator, upload, *errors, "" if paper is None else f"{paper:.2f}"])
+        note = (
             "Mean ± standard deviation over rounds. The paper's numbers are those of G brought to unit scale, as "
             "FindWeights takes it."
         )
-        return table
+        return Table("gram", title, ["estimator", "upload/d", "nRMSE", "unit scale", "paper"], rows, note=note)
 
     def _costs(self) -> Table:
-        table = _table("what they cost", "upload", "download", "encode", "combine", "memory")
-        for row in self.rows:
-            table.add_row(
+        rows = [
+            [
                 row.estimator,
                 size(row.upload),
                 size(row.download),
                 f"{1000 * row.encode_seconds:.2f} ms",
                 f"{1000 * row.combine_seconds:.2f} ms",
-                "–" if row.peak_bytes is None else size(row.peak_bytes),
-            )
-        table.caption = "Of a client: upload, download, encode (its Jacobian aside). Of a round at the server: combine."
-        return table
+                size(row.peak_bytes),
+            ]
+            for row in self.rows
+        ]
+        note = "Of a client: upload, download, encode (its Jacobian aside). Of a round at the server: combine."
+        header = ["estimator", "upload", "download", "encode", "combine", "memory"]
+        return Table("gram-costs", "what they cost", header, rows, note=note)
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """nRMSE against upload, a line for each estimator, both axes logarithmic."""
-        from matplotlib.figure import Figure
+        """Error against upload, a line for each estimator, both axes logarithmic.
 
-        figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-        ax = figure.subplots()
-        for name in dict.fromkeys(row.estimator for row in self.rows):
-            rows = sorted((row for row in self.rows if row.estimator == name), key=lambda row: row.upload)
-            x = [row.upload / (NUMBER * self.d) for row in rows]
-            y = [100 * float(np.mean(row.nrmse)) for row in rows]
-            style = {"lw": 2.5, "zorder": 3} if name == "sketch" else {"lw": 1, "ls": "--" if "as run" in name else "-"}
-            ax.plot(x, y, marker="o", ms=4, label=name, **style)
-        ax.set(xscale="log", yscale="log", xlabel="upload of a client / d numbers", ylabel="nRMSE of G, %")
-        ax.set_title(f"{self.problem}: d = {self.d:,}, M = {self.M}")
-        ax.grid(alpha=0.3)
-        ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-        if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
+        Args:
+            path: where to save the picture; None not to.
+        """
+        return draw(gram_chart("gram", [[self]], [self.problem]), path)
 
     def summary(self) -> dict[str, Any]:
         """The comparison as plain data, for JSON."""
         return asdict(self)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("estimator", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right")
-    return table
+def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequence[str], note: str = "") -> Chart:
+    """A panel for each problem, whose comparisons may be several, one for each seed."""
+    panels = []
+    for same, title in zip(benches, titles, strict=True):
+        lines = [_line(same, estimator) for estimator in COLOURS]
+        about = f"{title}: d = {same[0].d:,}, M = {same[0].M}"
+        panels.append(Panel(about, "nRMSE of G, %", [line for line in lines if line.y], x_log=True, y_log=True))
+    return Chart(name, "Errors of Gram estimators against upload", SEE, panels, note)
 
 
-def _mean_and_spread(errors: Sequence[float]) -> str:
-    percent = 100 * np.asarray(errors)
-    mean, spread = percent.mean(), percent.std()
-    return (
-        (f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}")
-        + " ± "
-        + (f"{spread:.1g}" if spread < 9.5 else f"{spread:,.0f}")
-    )
+def _line(benches: Sequence[GramBench], estimator: str) -> Line:
+    rows = sorted((row for row in benches[0].rows if row.estimator == estimator), key=lambda row: row.upload)
+    x = [row.upload / (NUMBER * benches[0].d) for row in rows]
+    y = [float(np.mean([bench.errors(estimator)[row.budget] for bench in benches])) for row in rows]
+    return Line(estimator, {"upload of a client / d numbers": x}, y, style="marked", colour=COLOURS[estimator])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.bench.memory import peak_bytes, reset_peak
-from fedcmoo.bench.speed_result import EngineSpeed, Growth, Point, SpeedBench
+from fedcmoo.bench.speed_result import EngineSpeed, Growth, Measured, SpeedBench
 from fedcmoo.bench.synthetic import synthetic
 from fedcmoo.bench.timed import Clock, Timed
 from fedcmoo.callbacks import Callback
@@ -27,10 +27,10 @@ from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOO
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
 from fedcmoo.training import fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.worker import keep_freed_memory
 
 NEVER = 10**9
@@ -130,7 +130,7 @@ def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
             if repeat == 0:
                 parameters.append(sum(p.numel() for p in problem.model.parameters()))
     return Growth(
-        what, [Point(v, d, median(t), m) for v, d, t, m in zip(values, parameters, times, peaks, strict=True)]
+        what, [Measured(v, d, median(t), m) for v, d, t, m in zip(values, parameters, times, peaks, strict=True)]
     )
 
 

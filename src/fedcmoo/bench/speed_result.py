@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Group
-from rich.table import Table
 
-from fedcmoo.result import size
+from fedcmoo.report.chart import Chart, Line, Panel
+from fedcmoo.report.static import draw
+from fedcmoo.report.table import Table, size
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -49,7 +48,7 @@ class EngineSpeed:
 
 
 @dataclass(frozen=True)
-class Point:
+class Measured:
     """A size of the synthetic problem: what it was, the model's parameters, processor seconds a round, peak memory."""
 
     value: int
@@ -60,10 +59,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Growth:
-    """Points that differ in one thing."""
+    """Measurements that differ in one thing."""
 
     what: str
-    points: Sequence[Point]
+    points: Sequence[Measured]
 
 
 @dataclass(frozen=True)
@@ -77,9 +76,9 @@ class SpeedBench:
     engines: Sequence[EngineSpeed]
     growth: Sequence[Growth]
 
-    def table(self) -> Group:
-        """Tables for people."""
-        return Group(self._engines(), *(self._growth(growth) for growth in self.growth))
+    def tables(self) -> list[Table]:
+        """One of the engines, and one for each thing that grows."""
+        return [self._engines(), *(_growth_table(growth) for growth in self.growth)]
 
     def summary(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -92,90 +91,67 @@ class SpeedBench:
         return {**asdict(self), "machine": machine}
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """A panel with the engines beside the floor, and one for each thing that grows."""
-        from matplotlib.figure import Figure
+        """A panel with the engines beside the floor, and one for each thing that grows.
 
-        columns = min(3, 1 + len(self.growth))
-        rows = -(-(1 + len(self.growth)) // columns)
-        figure = Figure(figsize=(3.8 * columns, 3.2 * rows), layout="constrained")
-        first, *others = figure.subplots(rows, columns, squeeze=False).flat
-        self._draw_engines(first)
-        for ax, growth in zip(others, self.growth, strict=False):
-            _draw_growth(ax, growth)
-        for ax in others[len(self.growth) :]:
-            ax.set_axis_off()
-        if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
+        Args:
+            path: where to save the picture; None not to.
+        """
+        panels = [self._engines_panel(), *(_growth_panel(growth) for growth in self.growth)]
+        see = "Seconds of a round by phase, beside a plain PyTorch loop; time of a round as a synthetic problem grows."
+        return draw(Chart("speed", f"Speed of {self.problem}", see, panels), path)
 
-    def _draw_engines(self, ax: Axes) -> None:
-        names = ["floor", *(speed.engine for speed in self.engines)]
-        bottom = [0.0] * len(names)
-        ax.bar("floor", self.engines[0].floor if self.engines else 0.0, color="0.6")
-        for phase in dict.fromkeys(phase for speed in self.engines for phase in speed.phases):
-            heights = [0.0, *(speed.phases.get(phase, 0.0) for speed in self.engines)]
-            ax.bar(names, heights, bottom=bottom, label=phase)
-            bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
-        ax.set_title(f"seconds a round, {self.problem}")
-        ax.legend(fontsize="small")
+    @property
+    def _phases(self) -> list[str]:
+        return list(dict.fromkeys(phase for speed in self.engines for phase in speed.phases))
+
+    def _engines_panel(self) -> Panel:
+        x = {"engine": [float(n) for n in range(1, 1 + len(self.engines))]}
+        lines = [Line("floor", {"engine": [0.0]}, [self.engines[0].floor], style="bar", colour="#999999")]
+        lines += [Line(p, x, [s.phases.get(p, 0.0) for s in self.engines], style="bar") for p in self._phases]
+        ticks = ["floor", *(speed.engine for speed in self.engines)]
+        return Panel("seconds a round", "seconds", lines, ticks=ticks)
 
     def _engines(self) -> Table:
         batch = "all samples" if self.batch_size is None else f"batch {self.batch_size}"
-        table = Table(
-            title=f"{self.problem}: {self.clients_per_round} clients a round, {self.local_steps} local steps, {batch}"
-        )
-        table.add_column("")
-        for speed in self.engines:
-            table.add_column(speed.engine, justify="right")
 
-        def row(name: str, text: Callable[[EngineSpeed], str]) -> None:
-            table.add_row(name, *map(text, self.engines))
+        def row(name: str, text: Callable[[EngineSpeed], str]) -> list[str]:
+            return [name, *map(text, self.engines)]
 
-        row("a round", lambda speed: f"{speed.seconds:.3f} s")
-        for phase in dict.fromkeys(phase for speed in self.engines for phase in speed.phases):
-            row(f"  {phase}", lambda speed, phase=phase: f"{speed.phases.get(phase, 0.0):.3f} s")  # type: ignore[misc]
-        row("the floor", lambda speed: f"{speed.floor:.3f} s")
-        row("ratio", lambda speed: f"{speed.ratio:.2f}")
-        row("not in clients", lambda speed: "–" if speed.outside_clients is None else f"{speed.outside_clients:.1%}")
-        row("clients a second", lambda speed: f"{speed.clients_per_second:.1f}")
-        row("an evaluation", lambda speed: f"{speed.evaluation:.3f} s")
-        row("peak memory", lambda speed: _memory(speed.peak_bytes))
-        table.caption = "floor: the same passes in a plain PyTorch loop on one thread"
-        return table
-
-    def _growth(self, growth: Growth) -> Table:
-        table = Table(title=f"growth with {growth.what}: local rounds of a synthetic problem")
-        for name in (growth.what, "parameters", "processor s a round", "x the first", "peak memory"):
-            table.add_column(name, justify="right")
-        first = growth.points[0].seconds
-        for point in growth.points:
-            table.add_row(
-                f"{point.value:,}",
-                f"{point.parameters:,}",
-                f"{point.seconds:.3f}",
-                f"{point.seconds / first:.2f}",
-                _memory(point.peak_bytes),
-            )
-        return table
+        rows = [
+            row("a round", lambda speed: f"{speed.seconds:.3f} s"),
+            *([f"  {p}", *(f"{s.phases.get(p, 0.0):.3f} s" for s in self.engines)] for p in self._phases),
+            row("the floor", lambda speed: f"{speed.floor:.3f} s"),
+            row("ratio", lambda speed: f"{speed.ratio:.2f}"),
+            row("not in clients", lambda s: "–" if s.outside_clients is None else f"{s.outside_clients:.1%}"),
+            row("clients a second", lambda speed: f"{speed.clients_per_second:.1f}"),
+            row("an evaluation", lambda speed: f"{speed.evaluation:.3f} s"),
+            row("peak memory", lambda speed: size(speed.peak_bytes)),
+        ]
+        title = f"{self.problem}: {self.clients_per_round} clients a round, {self.local_steps} local steps, {batch}"
+        note = "floor: the same passes in a plain PyTorch loop on one thread"
+        return Table("speed", title, ["", *(speed.engine for speed in self.engines)], rows, note=note)
 
 
-def _draw_growth(ax: Axes, growth: Growth) -> None:
+def _growth_table(growth: Growth) -> Table:
+    first = growth.points[0].seconds
+    rows = [
+        [f"{p.value:,}", f"{p.parameters:,}", f"{p.seconds:.3f}", f"{p.seconds / first:.2f}", size(p.peak_bytes)]
+        for p in growth.points
+    ]
+    title = f"growth with {growth.what}: local rounds of a synthetic problem"
+    header = [growth.what, "parameters", "processor s a round", "x the first", "peak memory"]
+    return Table(f"growth-{growth.what}", title, header, rows)
+
+
+def _growth_panel(growth: Growth) -> Panel:
     """Time relative to the smallest size's, with a dashed line where it would grow in proportion."""
     by_size = growth.what == "width"
-    x = [point.parameters if by_size else point.value for point in growth.points]
-    y = [point.seconds / growth.points[0].seconds for point in growth.points]
-    ax.plot(x, [value / x[0] for value in x], "--", color="0.7", label="in proportion")
-    ax.plot(x, y, "o-", label="measured")
-    ax.set(
-        xscale="log", yscale="log", ylim=(0.5, max(2.0, 1.5 * max(y))), xlabel="parameters" if by_size else growth.what
-    )
-    ax.set_xticks(x, [f"{value:,}" for value in x])
-    ax.yaxis.set_major_formatter("{x:g} x")
-    ax.minorticks_off()
-    ax.set_title("time of a round")
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize="small", loc="upper left")
-
-
-def _memory(nbytes: int | None) -> str:
-    return "–" if nbytes is None else size(nbytes)
+    at = [float(point.parameters if by_size else point.value) for point in growth.points]
+    times = [point.seconds / growth.points[0].seconds for point in growth.points]
+    x = {"parameters" if by_size else growth.what: at}
+    lines = [
+        Line("in proportion", x, [value / at[0] for value in at], style="dashed", colour="#999999"),
+        Line("measured", x, times, style="marked"),
+    ]
+    y_range = (0.5, max(2.0, 1.5 * max(times)))
+    return Panel("time of a round", "times the first", lines, x_log=True, y_log=True, y_range=y_range)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedcmoo.history import Record
 from fedcmoo.methods.base import Method
 from fedcmoo.problem import Problem
-
-if TYPE_CHECKING:
-    from fedcmoo.result import Result
+from fedcmoo.result import Result
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedcmoo.callbacks import ProgressBar
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -25,6 +23,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
+from fedcmoo.files import write_json
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 
 
@@ -77,10 +76,9 @@ def gram(
             callbacks=[ProgressBar(err)],
         )
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "gram.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+            write_json(folder / "gram.json", bench.summary())
             bench.plot(folder / "gram.png")
         if as_json:
             print_json(bench.summary())
         else:
-            out.print(bench.table())
+            out.print(*bench.tables(), sep="\n")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -24,6 +22,7 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
+from fedcmoo.files import write_json
 from fedcmoo.methods import FedCMOO
 from fedcmoo.settings import SettingsError
 
@@ -75,10 +74,9 @@ def speed(
         if trace is not None:
             profile(built, chosen.method, chosen.clients_per_round, trace)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "speed.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+            write_json(folder / "speed.json", bench.summary())
             bench.plot(folder / "speed.png")
         if as_json:
             print_json(bench.summary())
         else:
-            out.print(bench.table())
+            out.print(*bench.tables(), sep="\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedcmoo.client import DivergedError
-from fedcmoo.config import RunConfig, preset, read_toml, variants
+from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.optional import MissingExtraError
-from fedcmoo.settings import SettingsError, Table, defaults, merge, suggestion
+from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
+from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -35,6 +36,7 @@ MethodName = Annotated[
 ]
 Rounds = Annotated[int | None, typer.Option(help="the number of rounds", show_default="the problem's")]
 Seed = Annotated[int | None, typer.Option(help="everything random derives from it", show_default="0")]
+Seeds = Annotated[str, typer.Option(help="separated by commas")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a TOML file, such as a run's config.toml")]
 DataFolder = Annotated[Path | None, typer.Option("--data", help="the data folder (default: FEDCMOO_DATA)")]
 EngineName = Annotated[
@@ -76,9 +78,8 @@ def resolve(
     file, over = read_toml(config) if config is not None else {}, settings(sets)
     problem = _name(over.get("problem")) or problem or _name(file.get("problem")) or "two-digits"
     method = _name(over.get("method")) or method or _name(file.get("method")) or "fedcmoo"
-    for kind, name, known in (("problem", problem, [*PROBLEMS, *variants()]), ("method", method, [*METHODS])):
-        if name not in known:
-            raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, known)}")
+    known("problem", problem, [*PROBLEMS, *variants()])
+    known("method", method, METHODS)
     base = preset(problem, method, small, sweep)
     if small and base == preset(problem, method, sweep=sweep):
         raise SettingsError(f"--small is for problems with a small variant, but {problem} has none: leave it out")
@@ -88,6 +89,12 @@ def resolve(
     table = merge(merge(base, file), merge(options, over))
     _check_engine_has_a_name(table.get("engine"))
     return RunConfig.from_table(table)
+
+
+def known(kind: str, name: str, names: Collection[str]) -> None:
+    """Raise unless a name is one of those that there are."""
+    if name not in names:
+        raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, names)}")
 
 
 def settings(sets: Sequence[str]) -> Table:
@@ -114,16 +121,25 @@ def different(option: str, text: str) -> list[str]:
     return words
 
 
+def seed_numbers(text: str) -> list[int]:
+    """The seeds of an option that takes several."""
+    words = different("--seeds", text)
+    try:
+        return [int(seed) for seed in words]
+    except ValueError:
+        raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {text!r}") from None
+
+
 def warn_of_no_checkpoint(folder: Path) -> None:
     """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
-    if read_history(folder / "history.jsonl") and not (folder / "checkpoint.safetensors").exists():
+    if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):
         err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
     """The folder for a new run: the chosen one if it holds no run yet, else a fresh one under runs/."""
     if chosen is not None:
-        if (chosen / "history.jsonl").exists():
+        if read_history(chosen / HISTORY):
             raise SettingsError(f"{chosen} already holds a run: fedcmoo resume {chosen}, or choose another --out")
         return chosen
     folder, n = Path("runs") / name, 1

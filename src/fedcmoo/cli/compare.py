@@ -15,6 +15,7 @@ from fedcmoo.cli.common import (
     EngineName,
     ProblemName,
     Rounds,
+    Seeds,
     Set,
     Small,
     different,
@@ -24,18 +25,18 @@ from fedcmoo.cli.common import (
     out,
     print_json,
     resolve,
+    seed_numbers,
     warn_of_no_checkpoint,
 )
 from fedcmoo.comparison import compare as run_comparison
 from fedcmoo.config import RunConfig
 from fedcmoo.result import Result
-from fedcmoo.settings import SettingsError
 
 
 def compare(
     problem: ProblemName = None,
     methods: Annotated[str, typer.Option("--methods", "-m", help="separated by commas")] = "fedcmoo,fsmgda,fedavg",
-    seeds: Annotated[str, typer.Option(help="separated by commas")] = "0,1,2",
+    seeds: Seeds = "0,1,2",
     rounds: Rounds = None,
     engine: EngineName = None,
     config: ConfigFile = None,
@@ -53,11 +54,7 @@ def compare(
     other settings is refused: choose another --out.
     """
     with errors_for_people():
-        words = different("--seeds", seeds)
-        try:
-            numbers = [int(seed) for seed in words]
-        except ValueError:
-            raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {seeds!r}") from None
+        numbers = seed_numbers(seeds)
         common = given(rounds=rounds, engine=engine, data=data and str(data))
         configs = {
             method: [resolve(problem, method, config, small, sets or [], {**common, "seed": seed}) for seed in numbers]

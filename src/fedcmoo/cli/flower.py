@@ -62,12 +62,14 @@ def keys(
     host: Annotated[list[str] | None, typer.Option(help="name or address of the server; may be repeated")] = None,
     days: Annotated[int, typer.Option(help="how long certificates are valid")] = 365,
 ) -> None:
-    """Write a certificate authority, the server's certificate and the nodes' keys to FOLDER, and print the commands."""
+    """Write certificates, the nodes' keys and a proxy's configuration to FOLDER, and print the commands."""
     with errors_for_people():
         from fedcmoo.flower.keys import commands, write_keys
+        from fedcmoo.flower.proxy import write_proxy
 
-        hosts = host or ["localhost", "127.0.0.1"]
+        hosts = host or ["localhost"]
         write_keys(folder, nodes, hosts, days)
+        write_proxy(folder, listen="8443", superlink="127.0.0.1:8000")
     out.print(commands(folder, nodes, hosts[0]), soft_wrap=True, markup=False)
 
 

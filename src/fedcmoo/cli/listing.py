@@ -13,6 +13,7 @@ from rich.table import Table
 from fedcmoo.cli.common import errors_for_people, out
 from fedcmoo.compression import COMPRESSORS
 from fedcmoo.config import variants
+from fedcmoo.drift import DRIFT
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.gram import GRAMS
@@ -28,6 +29,7 @@ REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "compressors": COMPRESSORS,
     "weights": WEIGHTS,
     "optimizers": OPTIMIZERS,
+    "drift": DRIFT,
     "engines": ENGINES,
 }
 
@@ -35,7 +37,7 @@ REGISTRIES: Mapping[str, Mapping[str, Any]] = {
 def list_names(
     name: Annotated[str | None, typer.Argument(help="one of them: show what it is, and its settings")] = None,
 ) -> None:
-    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers and engines.
+    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers, drift corrections and engines.
 
     With a NAME, such as sketch: what it is, and the settings that --set can change, with their defaults. (A problem's
     preset may have others; a run's config.toml has those that it was made with.)

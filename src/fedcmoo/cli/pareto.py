@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     ConfigFile,
@@ -27,10 +26,11 @@ from fedcmoo.cli.common import (
     print_json,
     resolve,
 )
-from fedcmoo.config import RunConfig, read_toml
+from fedcmoo.config import RunConfig
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOOPref
 from fedcmoo.pareto import Front, parse_ratio, sweep
-from fedcmoo.settings import SettingsError, write_toml
+from fedcmoo.settings import SettingsError, read_toml, write_toml
 
 
 def pareto(

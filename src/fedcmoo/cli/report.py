@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.common import errors_for_people, out
+from fedcmoo.overview import report as write_report
 
 
 def report(
@@ -19,7 +20,5 @@ def report(
     RUNS are folders of runs, comparisons or sweeps, or folders that such folders are in.
     """
     with errors_for_people():
-        from fedcmoo.report.site import report as write_report  # matplotlib takes a second to import
-
         write_report(runs, page)
     out.print(f"written: {page}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -81,9 +82,13 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
+    rounds: Annotated[int | None, typer.Option(help="go on to so many rounds", show_default="the run's")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped; FOLDER is the run's."""
+    """Go on with an interrupted run, bit for bit as if it had never stopped; FOLDER is the run's.
+
+    With --rounds also a finished run goes on.
+    """
     with errors_for_people():
         if not folder.is_dir():
             raise SettingsError(f"a run's folder must be given, but there is no folder {folder}")
@@ -92,6 +97,7 @@ def resume(
         if not (folder / "config.toml").exists():
             raise SettingsError(f"a run's folder has a config.toml, but {folder} has none")
         config = saved(folder)
+        config = replace(config, rounds=config.rounds if rounds is None else rounds)
         warn_of_no_checkpoint(folder)
         train(config, folder, resume=True, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""Randomized SVD of the Jacobian as a square matrix: the paper's compressor."""
+"""Randomized SVD of the Jacobian as a nearly square matrix: the paper's compressor."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from torch import Tensor
 from fedcmoo.compression.base import FloatCompressor, Shape
 from fedcmoo.messages import Field, Message, check
 
-BLOCK = 2**22
-"""Entries of the square that are in memory at a time, beside the Jacobian itself."""
-
 
 @dataclass(frozen=True)
 class RandomizedSVD(FloatCompressor):
     """Algorithm 3: the Jacobian reshaped to a square, zero-padded, and cut to its r leading singular components.
 
-    The square has s = ceil(sqrt(M·d)) rows and columns and holds the entries of the paper's d x M matrix row by row: a
-    parameter's M derivatives stand side by side. Rank r costs 2·s·r values, so r = floor(d / (2s)) uploads one
-    model's worth of numbers. The range of the square is found by subspace iteration from a random start, and the square
-    is passed over in blocks of rows, never copied.
+    Each gradient is cut into chunks of s ≈ sqrt(M·d) consecutive entries, and every chunk is a row, so that the matrix
+    is nearly square and no row mixes objectives. (The authors' runs have the chunks as columns, which is the same SVD.
+    A row-major reshape of the paper's d x M matrix, which mixes them, is less exact.) Rank r costs r times rows and
+    columns together, about 2·r·sqrt(M·d) values. The range is found by subspace iteration from a random start, and the
+    Jacobian is never copied.
 
     Args:
         power_iterations: passes that sharpen the range; each costs two products with the square.
@@ -47,70 +45,70 @@ class RandomizedSVD(FloatCompressor):
             raise ValueError(f"oversampling must be zero or positive, but got {self.oversampling}")
 
     def least(self, shape: Shape) -> int:
-        return 2 * _side(shape) * self.dtype.itemsize + self.overhead
+        return sum(_shape(shape)) * self.dtype.itemsize + self.overhead
 
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
-        M, d = h.shape
-        square = _Square(h)
-        r = self._rank((M, d), budget)
-        columns = min(square.side, r + math.ceil(self.oversampling * r))
-        Y = square @ torch.randn(square.side, columns, generator=random).to(h)
+        shape = (h.shape[0], h.shape[1])
+        A = _Chunks(h)
+        rows, s = _shape(shape)
+        r = self._rank(shape, budget)
+        columns = min(rows, s, r + math.ceil(self.oversampling * r))
+        Y = A @ torch.randn(s, columns, generator=random).to(h)
         for _ in range(self.power_iterations):
-            Y = square @ _orthonormal(square.transposed_times(_orthonormal(Y)))
-        Q = _orthonormal(Y)  # [s, columns], spans the range
-        U, S, Vh = torch.linalg.svd(square.transposed_times(Q).T, full_matrices=False)  # of Q^T A: [columns, s]
+            Y = A @ _orthonormal(A.transposed_times(_orthonormal(Y)))
+        Q = _orthonormal(Y)  # [rows, columns], spans the range
+        U, S, Vh = torch.linalg.svd(A.transposed_times(Q).T, full_matrices=False)  # of Q^T A: [columns, s]
         right = self.pack("right", S[:r, None] * Vh[:r])
         return Message(left=(Q @ U[:, :r]).to(self.dtype), **right)
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         M, d = shape
-        s, r = _side(shape), self._rank(shape, budget)
-        check(payload, {"left": Field((s, r), self.dtype), **self.fields("right", (r, s))}, sender)
-        square = payload["left"].float() @ self.unpack("right", payload)
-        return square.view(-1)[: M * d].view(d, M).T
+        rows, s = _shape(shape)
+        r = self._rank(shape, budget)
+        check(payload, {"left": Field((rows, r), self.dtype), **self.fields("right", (r, s))}, sender)
+        A = payload["left"].float() @ self.unpack("right", payload)
+        return A.view(M, -1)[:, :d]
 
     def _rank(self, shape: Shape, budget: int) -> int:
         self.check_budget(shape, budget)
-        s = _side(shape)
-        return min((budget - self.overhead) // (2 * s * self.dtype.itemsize), s)
+        rows, s = _shape(shape)
+        return min((budget - self.overhead) // ((rows + s) * self.dtype.itemsize), rows, s)
 
 
-class _Square:
-    """The matrix h [M, d] as a square [s, s], block of rows by block of rows."""
+class _Chunks:
+    """The matrix of the chunks of h [M, d], rows of s entries; a gradient's last row ends with zeros."""
 
     def __init__(self, h: Tensor) -> None:
         self.h = h
-        self.M, self.d = h.shape
-        self.side = _side((self.M, self.d))
+        self.rows, self.s = _shape((h.shape[0], h.shape[1]))
 
     def __matmul__(self, right: Tensor) -> Tensor:
-        """A X, for X [s, c]."""
-        return torch.cat([self.rows(rows) @ right for rows in _row_blocks(self.side)])
+        """A X [rows, c], for X [s, c]."""
+        products = []
+        for full, last in self._gradients():
+            products += [full @ right, (last @ right[: len(last)])[None]]
+        return torch.cat(products)
 
     def transposed_times(self, right: Tensor) -> Tensor:
-        """A^T X, for X [s, c]."""
-        product = torch.zeros_like(right)
-        for rows in _row_blocks(self.side):
-            product.addmm_(self.rows(rows).T, right[rows])
+        """A^T X [s, c], for X [rows, c]."""
+        product = right.new_zeros(self.s, right.shape[1])
+        for (full, last), own in zip(self._gradients(), right.chunk(len(self.h)), strict=True):
+            product.addmm_(full.T, own[:-1])
+            product[: len(last)].addr_(last, own[-1])
         return product
 
-    def rows(self, rows: slice) -> Tensor:
-        """A block of rows [rows, s]: copied from one slice of h, with zeros beyond its end."""
-        start, stop = rows.start * self.side, rows.stop * self.side  # among the entries of h^T, row by row
-        first, last = start // self.M, -(-stop // self.M)  # the parameters that these belong to
-        entries = self.h[:, first:last].T.reshape(-1)[start - first * self.M :][: stop - start]
-        return torch.nn.functional.pad(entries, (0, stop - start - len(entries))).view(-1, self.side)
+    def _gradients(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each gradient's rows: the full ones, a view [n, s], and what is left for the last one."""
+        n = self.rows // len(self.h) - 1
+        for gradient in self.h:
+            yield gradient[: n * self.s].reshape(n, self.s), gradient[n * self.s :]
 
 
-def _side(shape: Shape) -> int:
+def _shape(shape: Shape) -> Shape:
+    """Rows and columns of the matrix of chunks."""
     M, d = shape
-    return math.isqrt(M * d - 1) + 1
-
-
-def _row_blocks(side: int) -> Iterator[slice]:
-    step = max(1, BLOCK // side)
-    for start in range(0, side, step):
-        yield slice(start, min(start + step, side))
+    s = -(-d // max(1, round(math.sqrt(d / M))))
+    return M * -(-d // s), s
 
 
 def _orthonormal(Y: Tensor) -> Tensor:

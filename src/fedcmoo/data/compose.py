@@ -11,22 +11,21 @@ from numpy.typing import NDArray
 Images = NDArray[np.uint8]
 IntArray = NDArray[np.int64]
 
-CANVAS = 36
-"""Side of the canvas of two 28x28 images: one in the top left corner, one OFFSET further down and to the right."""
-OFFSET = 6
 CROP = 24
-"""CIFAR10+MNIST: the digit's central CROP x CROP pixels are kept (MNIST's margin of two pixels is cut off) ..."""
+"""`inset`: the digit's central CROP x CROP pixels are kept (MNIST's margin of two pixels is cut off) ..."""
 DIGIT = 16
 """... made DIGIT x DIGIT pixels large, and put in the middle of the 32x32 picture: rows and columns 8 to 23."""
+OPACITY = 156
+"""`blend`: the digit's share in a pixel, out of 255."""
 
 
 def nearest(size: int, new_size: int) -> IntArray:
-    """For each of `new_size` pixels the index of the nearest of `size` pixels: the one that covers its centre.
+    """Which of `size` pixels each of `new_size` pixels shows: floor(i * size / new_size), as torch's "nearest" has it.
 
     >>> nearest(36, 28)[:8].tolist()
-    [0, 1, 3, 4, 5, 7, 8, 9]
+    [0, 1, 2, 3, 5, 6, 7, 9]
     """
-    return (2 * np.arange(new_size) + 1) * size // (2 * new_size)
+    return np.arange(new_size) * size // new_size
 
 
 def pairing(first: int, second: int, pairs: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -39,34 +38,36 @@ def pairing(first: int, second: int, pairs: int, rng: np.random.Generator) -> tu
     return _order(first, pairs, rng), _order(second, pairs, rng)
 
 
-def overlay(first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
-    """Pairs overlaid: 36x36 canvas, offsets (0, 0) and (6, 6), pixel-wise maximum, nearest-neighbour resize to 28x28.
+def overlay(first: Images, second: Images, i: IntArray, j: IntArray, canvas: int, offset: int) -> Images:
+    """Pairs overlaid on a larger canvas, pixel-wise maximum, then nearest-neighbour resize to the images' own size.
 
     The canvas is never built: a resized pixel shows one pixel of it, so each image gives the rows and columns
     it shows there.
 
     Args:
-        first: images [n, 28, 28].
-        second: images [m, 28, 28].
+        first: images [n, s, s], in the canvas's top left corner.
+        second: images [m, s, s], `offset` pixels further down and to the right.
         i: of each pair the index in `first`, [pairs].
         j: of each pair the index in `second`, [pairs].
+        canvas: side of the canvas.
+        offset: see `second`.
 
     Returns:
-        images [pairs, 1, 28, 28].
+        images [pairs, 1, s, s].
     """
     side = first.shape[1]
-    shown = nearest(CANVAS, side)
+    shown = nearest(canvas, side)
     result = np.zeros((len(i), 1, side, side), dtype=np.uint8)
-    for images, chosen, offset in ((first, i, 0), (second, j, OFFSET)):
-        inside = np.flatnonzero((shown >= offset) & (shown < offset + side))
-        small = _pick(images, shown[inside] - offset)
+    for images, chosen, start in ((first, i, 0), (second, j, offset)):
+        inside = np.flatnonzero((shown >= start) & (shown < start + side))
+        small = _pick(images, shown[inside] - start)
         region = result[:, 0, inside[0] : inside[-1] + 1, inside[0] : inside[-1] + 1]
         np.maximum(region, small.take(chosen, axis=0), out=region)
     return result
 
 
 def inset(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
-    """Pictures with a digit in the middle of all three channels, pixel-wise maximum.
+    """Pictures with a cropped, smaller digit in the middle of all three channels, pixel-wise maximum.
 
     Args:
         pictures: [n, 3, 32, 32].
@@ -83,6 +84,24 @@ def inset(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
     result = pictures.take(i, axis=0)
     middle = result[:, :, start : start + DIGIT, start : start + DIGIT]
     np.maximum(middle, small.take(j, axis=0)[:, None], out=middle)
+    return result
+
+
+def blend(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
+    """Pictures with a whole digit blended into the middle of all three channels, wherever the digit is not black.
+
+    A pixel p under a pixel q > 0 of the digit becomes p + (q - p) * OPACITY / 255, rounded. Arguments and result as
+    those of `inset`.
+    """
+    side = digits.shape[1]
+    start = (pictures.shape[2] - side) // 2
+    chosen = digits.take(j, axis=0)
+    drawn, light = chosen > 0, chosen.astype(np.uint16) * OPACITY
+    result = pictures.take(i, axis=0)
+    for channel in range(result.shape[1]):
+        middle = result[:, channel, start : start + side, start : start + side]
+        mixed = (middle.astype(np.uint16) * (255 - OPACITY) + light + 127) // 255
+        np.copyto(middle, mixed.astype(np.uint8), where=drawn)
     return result
 
 

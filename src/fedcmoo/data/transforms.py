@@ -3,59 +3,79 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import grid_sample
 
 
 class RandomRotation:
-    """Rotate each image about its centre by an angle uniform in [-degrees, degrees], to the nearest pixel.
+    """Rotate each image about its centre by a random angle in [-degrees, degrees], with bilinear interpolation.
+
+    What comes in from outside is 0: of normalised images, the mean grey.
 
     Args:
         degrees: the largest angle.
-        fill: what comes in from outside the image: one number, or one per channel.
+        whole: draw whole numbers of degrees only.
 
     Calling it: images [B, C, H, W] and a generator -> images [B, C, H, W].
-
-    >>> images = torch.arange(9.0).reshape(1, 1, 3, 3)
-    >>> RandomRotation(0)(images, torch.Generator()).equal(images)
-    True
     """
 
-    def __init__(self, degrees: float, fill: float | Sequence[float] = 0.0) -> None:
+    def __init__(self, degrees: float, whole: bool = False) -> None:
         if not 0 <= degrees <= 180:
             raise ValueError(f"degrees must be in [0, 180], but got {degrees}")
-        self.degrees = float(degrees)
-        self.fill = tuple(fill) if isinstance(fill, Sequence) else (float(fill),)
+        self.degrees, self.whole = float(degrees), whole
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         draws = torch.rand(len(images), generator=generator, device=generator.device).to(images.device)
-        return rotate(images, (2 * draws - 1) * math.radians(self.degrees), self.fill)
+        if self.whole:
+            angles = (draws * (2 * math.floor(self.degrees) + 1)).floor() - math.floor(self.degrees)
+        else:
+            angles = (2 * draws - 1) * self.degrees
+        return rotate(images, angles * (math.pi / 180))
 
 
-def rotate(images: Tensor, angles: Tensor, fill: Sequence[float]) -> Tensor:
-    """Rotate images [B, C, H, W] counterclockwise by angles [B] (radians), to the nearest pixel.
-
-    Each pixel of the result takes the value that lies at its place turned back by the angle. The images get a
-    margin of one pixel of `fill`, where all places outside the image are moved to.
+class RandomFlip:
+    """Flip the whole batch left to right with some probability.
 
     Args:
-        images: [B, C, H, W].
-        angles: [B], radians.
-        fill: the margin's value, one number or one per channel.
+        probability: of a flip.
+
+    Calling it: images [B, C, H, W] and a generator -> images [B, C, H, W].
     """
-    count, channels, height, width = images.shape
-    y = torch.arange(height, device=images.device) - (height - 1) / 2
-    x = torch.arange(width, device=images.device) - (width - 1) / 2
-    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    # Sums of a term per row and a term per column: only these have the size of the images.
-    row = (cos * y + (height + 1) / 2)[:, :, None] + (sin * x)[:, None, :]  # [B, H, W]
-    column = (cos * x + (width + 1) / 2)[:, None, :] - (sin * y)[:, :, None]
-    row.round_().clamp_(0, height + 1)
-    column.round_().clamp_(0, width + 1)
-    source = column.add_(row, alpha=width + 2).long().view(count, 1, -1).expand(-1, channels, -1)
-    padded = images.new_empty(count, channels, height + 2, width + 2)
-    padded[:] = images.new_tensor(fill).view(1, -1, 1, 1)
-    padded[:, :, 1:-1, 1:-1] = images
-    return padded.view(count, channels, -1).gather(2, source).view(images.shape)
+
+    def __init__(self, probability: float) -> None:
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability must be in [0, 1], but got {probability}")
+        self.probability = probability
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        draw = torch.rand((), generator=generator, device=generator.device)
+        return images.flip(3) if draw < self.probability else images
+
+
+class Chain:
+    """Augmentations one after the other."""
+
+    def __init__(self, *transforms: Callable[[Tensor, torch.Generator], Tensor]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        for transform in self.transforms:
+            images = transform(images, generator)
+        return images
+
+
+def rotate(images: Tensor, angles: Tensor) -> Tensor:
+    """Rotate images [B, C, H, W] counterclockwise by angles [B] (radians), bilinear, with zeros outside.
+
+    Each pixel of the result takes the value that lies at its place turned back by the angle.
+    """
+    height, width = images.shape[2:]
+    # Centres of pixels, in the units of grid_sample: from -1 to 1 over the height and the width.
+    y = ((2 * torch.arange(height, device=images.device) + 1) / height - 1)[:, None]
+    x = (2 * torch.arange(width, device=images.device) + 1) / width - 1
+    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    source = torch.stack([cos * x - sin * (height / width) * y, sin * (width / height) * x + cos * y], dim=3)
+    return grid_sample(images, source, mode="bilinear", padding_mode="zeros", align_corners=False)

@@ -52,6 +52,14 @@ class Engine(Protocol):
         """A session for this problem, with the channels of a method's contributions."""
 
 
+def numerics(engine: Engine | None) -> dict[str, int | str]:
+    """The settings of an engine that change the bits of a result. All else about engines changes only the time."""
+    return {
+        name: getattr(engine, name, default)
+        for name, default in (("threads", 1), ("device", "cpu"), ("precision", "float32"))
+    }
+
+
 class BlockSession(Session):
     """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
 

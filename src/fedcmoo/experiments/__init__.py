@@ -11,12 +11,20 @@ from __future__ import annotations
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.celeba import CelebA, CelebA5
 from fedcmoo.experiments.cifar10_mnist import CIFAR10MNIST
+from fedcmoo.experiments.couples import Couples
+from fedcmoo.experiments.digit_groups import DigitGroups
+from fedcmoo.experiments.loans import Loans
+from fedcmoo.experiments.mixed_digits import MixedDigits
 from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
 from fedcmoo.experiments.multimnist import MultiMNIST
 from fedcmoo.experiments.qm9 import QM9
 from fedcmoo.experiments.two_digits import TwoDigits
 
 PROBLEMS: dict[str, type[ReadyProblem]] = {
-    problem.name: problem for problem in (TwoDigits, MultiMNIST, MNISTFMNIST, CIFAR10MNIST, CelebA, CelebA5, QM9)
+    problem.name: problem
+    for problem in (
+        *(TwoDigits, MixedDigits, DigitGroups, Loans, Couples),
+        *(MultiMNIST, MNISTFMNIST, CIFAR10MNIST, CelebA, CelebA5, QM9),
+    )
 }
 """By the name that `fedcmoo run` and `fedcmoo list` use."""

@@ -22,6 +22,9 @@ from fedcmoo.problem import Metric, Objective, accuracy
 SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")
 """The attributes whose eight combinations the partition skews."""
 
+MEAN = (72.4, 82.9, 73.2)
+"""What the authors' runs subtract from red, green and blue, of 255."""
+
 GROUPS = (
     [
         "5_o_Clock_Shadow",
@@ -63,7 +66,8 @@ GROUPS = (
 class CelebAProblem(ImageProblem):
     """What both CelebA problems share: 32x32 faces with the official split, skewed by combinations of three attributes.
 
-    Pixels are scaled to [-1, 1]. The model is ResNet-18 with group normalisation (11.2 million parameters).
+    `MEAN` is subtracted from the pixels, which are then divided by 255. The model is ResNet-18 with group normalisation
+    (11.2 million parameters).
     """
 
     @abstractmethod
@@ -81,8 +85,8 @@ class CelebAProblem(ImageProblem):
             ImageData(
                 torch.from_numpy(faces[part].images),
                 self.targets(torch.from_numpy(faces[part].attributes)),
-                mean=[0.5] * 3,
-                std=[0.5] * 3,
+                mean=[value / 255 for value in MEAN],
+                std=[1.0] * 3,
             )
             for part in PARTS
         )

@@ -150,6 +150,7 @@ class TwoObjectives(ImageProblem):
 
     Args:
         first_loss: "nll" (negative log-likelihood), or "l2" for the paper's Table 2.
+        first_scale: a factor of the first objective's loss.
         label_sets: "full", or "partial": half of the clients have labels of the first objective only, 30 % of the
             second only and 20 % of both.
     """
@@ -157,12 +158,15 @@ class TwoObjectives(ImageProblem):
     objective_names: ClassVar[tuple[str, str]]
 
     first_loss: Literal["nll", "l2"] = "nll"
+    first_scale: float = 1.0
     label_sets: Literal["full", "partial"] = "full"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.first_loss not in ("nll", "l2"):
             raise ValueError(f"first_loss must be 'nll' or 'l2', but got {self.first_loss!r}")
+        if not 0 < self.first_scale < float("inf"):
+            raise ValueError(f"first_scale must be positive and finite, but got {self.first_scale}")
         if self.label_sets not in ("full", "partial"):
             raise ValueError(f"label_sets must be 'full' or 'partial', but got {self.label_sets!r}")
 
@@ -181,6 +185,6 @@ class TwoObjectives(ImageProblem):
         first, second = self.objective_names
         first_loss = {"nll": losses.nll, "l2": losses.l2}[self.first_loss]
         return [
-            Objective(first, first_loss, metrics=[accuracy]),
+            Objective(first, losses.Scaled(first_loss, self.first_scale), metrics=[accuracy]),
             Objective(second, losses.nll, metrics=[accuracy]),
         ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -26,6 +29,17 @@ def l2(output: Tensor, target: Tensor) -> Tensor:
     return functional.mse_loss(torch.softmax(output, dim=1), one_hot)
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """A loss times a constant factor: the same objective in another unit."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    factor: float
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.factor * self.loss(output, target)
+
+
 def binary(output: Tensor, target: Tensor) -> Tensor:
     """Binary cross entropy, the mean over attributes and batch: logits [B, A], targets 0.0 and 1.0 [B, A]."""
     return functional.binary_cross_entropy_with_logits(output, target)
@@ -37,5 +51,5 @@ def attribute_accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error: outputs and targets [B]."""
+    """Mean squared error, over the batch and all outputs: outputs and targets [B] or [B, n]."""
     return functional.mse_loss(output, target)

@@ -39,8 +39,8 @@ class MNISTFMNIST(ComposedPairs):
         )
 
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
-        """The two overlap on a 36x36 canvas, resized to 28x28."""
-        return overlay(first, second, i, j)
+        """The two overlap in 14x14 pixels of a 42x42 canvas, resized to 28x28, as in the authors' runs."""
+        return overlay(first, second, i, j, canvas=42, offset=14)
 
     def model(self) -> nn.Module:
         """The LeNet-like network."""

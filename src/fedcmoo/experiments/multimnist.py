@@ -37,8 +37,8 @@ class MultiMNIST(ComposedPairs):
         return digits, digits
 
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
-        """The two overlap on a 36x36 canvas, resized to 28x28."""
-        return overlay(first, second, i, j)
+        """The two overlap in 22x22 pixels of a 36x36 canvas, resized to 28x28."""
+        return overlay(first, second, i, j, canvas=36, offset=6)
 
     def model(self) -> nn.Module:
         """The LeNet-like network."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -23,7 +24,7 @@ from fedcmoo.randomness import numpy_generator
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [n, ...] and their labels [n]."""
 
-VERSION = 1
+VERSION = 2
 """Part of the name of what is kept on disk: raise it whenever the composition changes."""
 
 
@@ -70,6 +71,10 @@ class ComposedPairs(TwoObjectives):
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
         """The pairs (first[i], second[j]) as images [pairs, C, H, W]."""
 
+    def composition(self) -> Mapping[str, str | int]:
+        """Settings that change what `combine` makes."""
+        return {}
+
     def splits(self, data: Path | None) -> Splits:
         """Training and test pairs; there is no validation part, so one is held out of the training pairs."""
         folder = data_folder(data)
@@ -82,11 +87,8 @@ class ComposedPairs(TwoObjectives):
         return order[cut:], order[:cut]
 
     def transform(self) -> Transform | None:
-        """Random rotations; what comes in from outside is black."""
-        if self.rotation == 0:
-            return None
-        black = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-        return RandomRotation(self.rotation, fill=black)
+        """Random rotations."""
+        return RandomRotation(self.rotation) if self.rotation else None
 
     def _part(self, folder: Path, train: bool) -> ImageData:
         part, pairs = ("train", self.train_pairs) if train else ("test", self.test_pairs)
@@ -97,7 +99,7 @@ class ComposedPairs(TwoObjectives):
             i, j = pairing(len(x1), len(x2), pairs, rng)
             return {"images": self.combine(x1, x2, i, j), "targets": np.stack([y1[i], y2[j]])}
 
-        settings = {"pairs": pairs, "seed": self.composition_seed, "version": VERSION}
+        settings = {"pairs": pairs, "seed": self.composition_seed, "version": VERSION, **self.composition()}
         arrays = cached(folder, f"{self.name}-{part}", settings, self.sources(folder, train), make)
         first, second = torch.from_numpy(arrays["targets"])
         return ImageData(torch.from_numpy(arrays["images"]), (first, second), self.mean, self.std)

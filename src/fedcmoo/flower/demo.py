@@ -14,6 +14,7 @@ import torch
 from fedcmoo.config import RunConfig
 from fedcmoo.engines.local import Local
 from fedcmoo.flower.deploy import Deployment, DeploymentError
+from fedcmoo.flower.keys import write_keys
 from fedcmoo.flower.template import write_app
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result
@@ -35,7 +36,7 @@ DEMO: Mapping[str, object] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DemoResult:
     """What came of it.
 
     Attributes:
@@ -51,7 +52,7 @@ class Comparison:
     seconds: float
 
 
-def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, timeout: float = 900.0) -> Comparison:
+def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, timeout: float = 900.0) -> DemoResult:
     """Run a configuration on a federation on loopback and in this process.
 
     Args:
@@ -67,8 +68,9 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
         app, out = folder / "app", folder / "out"
         write_app(app, config)
         start = time.monotonic()
-        say(f"starting a SuperLink and {nodes} SuperNodes on loopback")
-        with Deployment(folder, nodes) as deployment:
+        write_keys(folder / "keys", nodes, ["localhost"])
+        say(f"starting a SuperLink and {nodes} SuperNodes on loopback, with TLS and a key for each node")
+        with Deployment(folder, nodes, keys=folder / "keys") as deployment:
             run_app(deployment, app, {"folder": str(out)}, out, say, timeout)
         seconds = time.monotonic() - start
         say("all processes have ended; the same run in this process")
@@ -77,7 +79,7 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
     local = replace(config, engine=Local()).run()
     same_model = all(torch.equal(model[key], value) for key, value in local.model.state_dict().items())
     same_history = [r.without_time() for r in history] == [r.without_time() for r in local.history]
-    return Comparison(history, local, same_model and same_history, seconds)
+    return DemoResult(history, local, same_model and same_history, seconds)
 
 
 def run_app(

@@ -1,7 +1,7 @@
 """A whole Flower federation on this machine, for trying, testing and measuring: SuperLink and SuperNodes on loopback.
 
 Everything is real but the distance. Nothing connects to anything outside, all files are in one folder, and whatever
-was started is ended.
+was started is ended, also if this process is killed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedcmoo.flower import warm
+from fedcmoo.flower.proxy import write_proxy
+from fedcmoo.flower.supervisor import Supervisor
 from fedcmoo.settings import write_toml
 
 HOST = "127.0.0.1"
@@ -41,6 +43,7 @@ class Deployment:
         nodes: how many SuperNodes are started at once; more can follow with `start_node`.
         node_config: further settings of every node; "{partition}" in it is the node's number.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
+        proxy: let nodes reach the SuperLink only through nginx, as `fedcmoo flower keys` prints it.
         durable: keep the SuperLink's state in a file, so that nodes find back to one that was killed and started again.
         warm: fork every process from one that has torch and Flower imported (see `fedcmoo.flower.warm`).
     """
@@ -49,17 +52,20 @@ class Deployment:
     nodes: int = 3
     node_config: str = ""
     keys: Path | None = None
+    proxy: bool = False
     durable: bool = False
     warm: bool = True
     node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     superlink: subprocess.Popen[bytes] = field(init=False, repr=False)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+    _supervisor: Supervisor = field(init=False, repr=False)
     _on_sigterm: Any = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> Self:
         # Being told to end means ending the others first; only a main thread may say so.
         if threading.current_thread() is threading.main_thread():
             self._on_sigterm = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        self._supervisor = Supervisor()
         try:
             self._start()
         except BaseException:
@@ -108,13 +114,22 @@ class Deployment:
         while _listening(self.port):  # one that was killed a moment ago
             time.sleep(0.05)
         self.superlink = self._launch("superlink", command)
-        self._await_port(self.superlink)
+        self._await_port(self.superlink, self.port, "superlink")
+
+    def start_proxy(self) -> None:
+        """Start nginx before the SuperLink; nodes that are started from now on connect to it."""
+        assert self.keys is not None, "a proxy needs keys"
+        self.fleet_port = free_port()
+        write_proxy(self.keys, listen=f"{HOST}:{self.fleet_port}", superlink=f"{HOST}:{self.port}")
+        nginx = self._launch("proxy", ["nginx", "-p", str(self.keys), "-c", "nginx.conf"])
+        self._await_port(nginx, self.fleet_port, "proxy")
 
     def start_node(self, partition: int, partitions: int | None = None, key: Path | None = None) -> None:
         """Start a SuperNode that holds the clients of this partition."""
         config = f"partition-id={partition} num-partitions={partitions or self.nodes} "
         config += self.node_config.format(partition=partition)
-        command = ["flower-supernode", "--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(free_port())]
+        command = ["flower-supernode", "--superlink", f"{HOST}:{self.fleet_port}"]
+        command += ["--host", HOST, "--port", str(free_port())]
         command += ["--node-config", config]
         if self.keys is None:
             command += ["--insecure"]
@@ -157,6 +172,7 @@ class Deployment:
                 _signal_group(process, signal.SIGKILL)  # also what its leader left behind
                 process.wait()
             self._started.clear()
+            self._supervisor.close()
             if self._on_sigterm is not None:
                 signal.signal(signal.SIGTERM, self._on_sigterm)
                 self._on_sigterm = None
@@ -166,8 +182,10 @@ class Deployment:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         if self.warm:
             self._await_warm(self._launch("warm", [sys.executable, "-m", warm.__name__, str(self.folder / "bin")]))
-        self.port = free_port()
+        self.port = self.fleet_port = free_port()
         self.start_superlink()
+        if self.proxy:
+            self.start_proxy()
         if self.keys is not None:
             for n in range(self.nodes):
                 self.flwr("supernode", "register", str(self.keys / f"node-{n}.pub"), NAME)
@@ -179,6 +197,7 @@ class Deployment:
             process = subprocess.Popen(
                 command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
             )
+        self._supervisor.watch(process)
         self._started.append(process)
         return process
 
@@ -188,13 +207,13 @@ class Deployment:
                 raise DeploymentError(f"the process that others fork from did not start:\n{self.log('warm')}")
             time.sleep(0.05)
 
-    def _await_port(self, superlink: subprocess.Popen[bytes]) -> None:
+    def _await_port(self, process: subprocess.Popen[bytes], port: int, name: str) -> None:
         until = time.monotonic() + 60
-        while superlink.poll() is None and time.monotonic() < until:
-            if _listening(self.port):
+        while process.poll() is None and time.monotonic() < until:
+            if _listening(port):
                 return
             time.sleep(0.1)
-        raise DeploymentError(f"the SuperLink did not start:\n{self.log('superlink')}")
+        raise DeploymentError(f"the {name} did not start:\n{self.log(name)}")
 
 
 def free_port() -> int:

@@ -14,25 +14,28 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+LOOPBACK = ("localhost", "127.0.0.1")
+"""The names of the SuperLink for its proxy and its operator."""
+
 
 def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) -> list[Path]:
     """Write what TLS and node authentication need.
 
     ca.crt, ca.key          the federation's own certificate authority; every node needs ca.crt, nobody ca.key
-    server.crt, server.key  the SuperLink's certificate for `hosts`
+    server.crt, server.key  the certificate of the SuperLink and its proxy, for `hosts` and for loopback
     node-0, node-0.pub, …   a key pair for each node (ECDSA P-384), the public one to register at the SuperLink
 
     Args:
         folder: made if it is not there; must hold none of these files.
         nodes: how many key pairs.
-        hosts: names and addresses under which nodes reach the SuperLink.
+        hosts: names and addresses under which nodes reach the server.
         days: how long the certificates are valid.
     """
     if nodes < 1 or days < 1 or not hosts:
         raise ValueError(f"nodes, days and hosts must be at least one each, but got {nodes}, {days}, {list(hosts)}")
     folder.mkdir(parents=True, exist_ok=True)
     authority, ca = _authority(days)
-    server, certificate = _server(authority, ca, hosts, days)
+    server, certificate = _server(authority, ca, list(dict.fromkeys([*hosts, *LOOPBACK])), days)
     files = {
         "ca.key": _private(authority),
         "ca.crt": ca.public_bytes(Encoding.PEM),
@@ -51,21 +54,26 @@ def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) 
     return [folder / name for name in files]
 
 
-def commands(folder: Path, nodes: int, host: str, port: int = 8000) -> str:
-    """The commands that use the keys, to print."""
+def commands(folder: Path, nodes: int, host: str, port: int = 8443, superlink: str = "127.0.0.1:8000") -> str:
+    """The commands that use the keys, to print: the SuperLink on loopback, a proxy for the nodes, the nodes."""
+    address, _, own_port = superlink.partition(":")
     lines = [
-        "# the server, whose port must be reachable by the nodes",
-        f"flower-superlink --host 0.0.0.0 --port {port} --database superlink.db \\",
+        "# the server: the SuperLink on loopback, since whoever reaches it can run code on every node",
+        f"flower-superlink --host {address} --port {own_port} --database superlink.db \\",
         "    --disable-runtime-dependency-installation \\",
         f"    --ssl-ca-certfile {folder}/ca.crt --ssl-certfile {folder}/server.crt \\",
         f"    --ssl-keyfile {folder}/server.key --enable-supernode-auth",
         "",
-        "# your Flower configuration ($FLWR_HOME/config.toml, by default ~/.flwr/config.toml)",
+        f"# the server: what nodes reach (port {port}) is the nodes' interface alone",
+        f"nginx -p {folder} -c nginx.conf",
+        "",
+        "# the operator's Flower configuration ($FLWR_HOME/config.toml, by default ~/.flwr/config.toml), on the server",
+        f"# or on another machine after `ssh -N -L {own_port}:{superlink} {host}`",
         "[superlink.federation]",
-        f'address = "{host}:{port}"',
+        f'address = "{superlink}"',
         f'root-certificates = "{folder.resolve()}/ca.crt"',
         "",
-        "# once for each node, from where runs are started",
+        "# the operator, once for each node",
         *(f"flwr supernode register {folder}/node-{n}.pub federation" for n in range(nodes)),
     ]
     for n in range(nodes):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines.remote import Remote
+from fedcmoo.files import write_json
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
@@ -27,7 +27,8 @@ class RunSettings:
     Args:
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`; "none" for None.
         folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
-        resume: go on from the checkpoint in `folder`, if there is one.
+        resume: go on with the run in `folder`.
+        max_norm: as in `Acceptance`.
         deadline, min_replies, start_deadline: as in `Remote`.
     """
 
@@ -38,6 +39,7 @@ class RunSettings:
     checkpoint_every: int = 10
     folder: str | None = None
     resume: bool = False
+    max_norm: float = 1e8
     deadline: float = 600.0
     min_replies: int = 1
     start_deadline: float = 120.0
@@ -85,10 +87,11 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
         checkpoint_every=settings.checkpoint_every,
         folder=folder,
         resume=settings.resume,
+        acceptance=Acceptance(settings.max_norm),
         callbacks=[PrintRounds()],
     )
     if folder is not None:
-        write_atomically(folder / "result.json", (json.dumps(result.summary(), indent=2) + "\n").encode())
+        write_json(folder / "result.json", result.summary())
     print(result)
     return result
 

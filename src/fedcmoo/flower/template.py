@@ -91,28 +91,24 @@ README = """\
 `{package}/task.py` says what the problem and the method are; the other two files need no change.
 On the server and on every node: `pip install "fedcmoo[flower]"`.
 
-```
-# on the server
-flower-superlink --insecure --database superlink.db --disable-runtime-dependency-installation
-# on each node, with ids 0, 1 and 2
-fedcmoo flower node --insecure --superlink SERVER:8000 --node-config "partition-id=0 num-partitions=3"
-```
-
-To your Flower configuration (`flwr config list` shows where it is), add
+On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how
+the server, the operator and the nodes are started with them:
 
 ```
-[superlink.federation]
-address = "SERVER:8000"
-insecure = true
+fedcmoo flower keys keys --nodes 3 --host SERVER
 ```
 
-and start a run:
+Give each site `ca.crt` and its own `node-N`. The SuperLink stays on loopback, since whoever reaches it can start
+runs; sites reach the proxy, which passes on nothing but the nodes' interface. To try the app on one machine without
+any of that: `fedcmoo flower demo`.
+
+Then the operator starts a run:
 
 ```
 flwr run . federation --stream --run-config 'rounds=20 folder="/somewhere/on/the/server"'
 ```
 
-Goes on after a crash: the same with `resume=true` added. For TLS and keys: `fedcmoo flower keys`.
+Goes on after a crash: the same with `resume=true` added.
 """
 
 

@@ -31,3 +31,7 @@ class FedCMOOT(FedCMOO):
     weights: Rule = field(
         default=FindWeights(beta=0.05, iterations=1, scale_free=False), metadata={"registry": WEIGHTS}
     )
+
+    @classmethod
+    def label(cls) -> str:
+        return "FedCMOO-T"

@@ -43,7 +43,7 @@ class FSMGDA(Method):
         updates = sums.objective_mean("updates")  # Δ_k, averaged over clients: [M, d]
         G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
         reweigh(server, self.weights, G)
-        server.descend(weighted_sum(updates, server.w), sums, self.server_lr)  # x <- x - η_s Σ_k w_k Δ_k
+        self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
 
 
 @dataclass(frozen=True)

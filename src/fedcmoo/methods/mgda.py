@@ -53,7 +53,7 @@ class MGDA(Method):
         sums = (yield Ask({"gradients": Message()})).part("gradients")
         J = sums.objective_mean("J")  # ∇F(x) as rows: [M, d]
         reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
-        server.descend(weighted_sum(J, server.w), sums, self.server_lr)
+        self.descend(server, weighted_sum(J, server.w), sums)
 
 
 @dataclass(frozen=True)

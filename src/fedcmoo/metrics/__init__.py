@@ -1,6 +1,6 @@
 """Numbers that say how good a multi-objective result is: pure functions of losses, metrics and Gram matrices."""
 
-from fedcmoo.metrics.delta_m import delta_m, delta_m_of
+from fedcmoo.metrics.delta_m import delta_m
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
 from fedcmoo.metrics.gradients import conflict_angles, of_round, stationarity
 from fedcmoo.weights.preference import non_uniformity
@@ -9,7 +9,6 @@ __all__ = [
     "angle",
     "conflict_angles",
     "delta_m",
-    "delta_m_of",
     "hypervolume",
     "non_dominated",
     "non_uniformity",

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedcmoo.evaluation import Scores
-from fedcmoo.problem import Problem
-
 
 def delta_m(values: Sequence[float], baselines: Sequence[float], higher_is_better: Sequence[bool]) -> float:
     """Δ_M = 100/M Σ_k (-1)^{ℓ_k} (S_k - B_k) / B_k in percent, with ℓ_k = 1 where a higher S_k is better.
@@ -27,24 +24,3 @@ def delta_m(values: Sequence[float], baselines: Sequence[float], higher_is_bette
         (b - s) / b if higher else (s - b) / b for s, b, higher in zip(values, baselines, higher_is_better, strict=True)
     ]
     return 100 * sum(changes) / len(changes)
-
-
-def delta_m_of(problem: Problem, scores: Scores, single: Scores, metric: str | None = None) -> float:
-    """Δ_M of a model's scores against the single-objective models' scores, in percent.
-
-    Args:
-        problem: knows each metric's direction.
-        scores: of the common model.
-        single: by objective, the scores of the model that was trained for it alone.
-        metric: which one, or "loss"; by default each objective's first metric, or its loss if it has none.
-    """
-    values, baselines, higher = [], [], []
-    for objective in problem.objectives:
-        directions = {m.name: m.higher_is_better for m in objective.metrics} | {"loss": False}
-        name = metric or next(iter(directions))
-        if name not in directions:
-            raise ValueError(f"objective {objective.name!r} must have metric {name!r}, but has {sorted(directions)}")
-        values.append(scores[objective.name][name])
-        baselines.append(single[objective.name][name])
-        higher.append(directions[name])
-    return delta_m(values, baselines, higher)

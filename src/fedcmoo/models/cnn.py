@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 
 class CNN(nn.Module):
-    """Two convolutions and two linear layers for 32x32 colour images, and a two-layer decoder per objective.
+    """Two convolutions and two linear layers for 32x32 colour images, and a decoder of two linear layers per objective.
 
-    With two objectives of ten classes it has 1,726,508 parameters, 1,685,888 of them in the encoder.
+    With two objectives of ten classes it has 1,726,508 parameters, 1,685,888 of them in the encoder. There is no
+    activation between a decoder's layers, as in the authors' runs.
 
     Args:
         objectives: the number of objectives M.
@@ -40,7 +41,7 @@ class CNN(nn.Module):
             nn.Dropout(dropout),
         )
         self.decoders = nn.ModuleList(
-            nn.Sequential(nn.Linear(192, 100), nn.ReLU(), nn.Linear(100, classes)) for _ in range(objectives)
+            nn.Sequential(nn.Linear(192, 100), nn.Linear(100, classes)) for _ in range(objectives)
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:

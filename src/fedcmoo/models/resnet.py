@@ -36,6 +36,7 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """ResNet-18 for 32x32 colour images (3x3 stem, no pooling after it), and a linear decoder per objective.
 
+    The last pooling has a 3x3 window on a 4x4 map, so it sees the map's top left part only, as in the authors' runs.
     The encoder has 11,168,832 parameters; with 40 decoders 512 -> 2 there are 11,209,872, with five decoders
     512 -> 8 there are 11,189,352.
 
@@ -43,7 +44,7 @@ class ResNet18(nn.Module):
         objectives: the number of objectives M.
         outputs: the size of each objective's output.
 
-    Input [B, 3, H, W]; output M tensors of logits [B, outputs].
+    Input [B, 3, 32, 32]; output M tensors of logits [B, outputs].
     """
 
     shared: ClassVar[tuple[str, ...]] = ("encoder",)
@@ -61,7 +62,7 @@ class ResNet18(nn.Module):
             nn.GroupNorm(GROUPS, 64),
             nn.ReLU(),
             *blocks,
-            nn.AdaptiveAvgPool2d(1),
+            nn.AvgPool2d(3),
             nn.Flatten(),
         )
         self.decoders = nn.ModuleList(nn.Linear(512, outputs) for _ in range(objectives))

@@ -5,7 +5,8 @@
 [(1, 5), (1, 1), (5, 1)]
 """
 
-from fedcmoo.pareto.front import Front, Point, pick
+from fedcmoo.pareto.front import Front, pick
+from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, parse_ratio, ratio_text
 from fedcmoo.pareto.sweep import sweep
 

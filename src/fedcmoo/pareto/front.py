@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-import copy
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors.torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from torch import nn
 
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.evaluation import Scores
+from fedcmoo.files import write_json
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
+from fedcmoo.pareto.point import Point
+from fedcmoo.pareto.preferences import ratio_text
+from fedcmoo.report.chart import PALETTE, Chart, Line, Panel
+from fedcmoo.report.static import draw
+from fedcmoo.report.table import Table
 from fedcmoo.types import Matrix
-from fedcmoo.weights.preference import check_preference, non_uniformity
+from fedcmoo.weights.preference import check_preference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE = "front.json"
 
+PLANES = 3
+"""Up to so many objectives a chart has a plane for each pair of them."""
 
-@dataclass(frozen=True)
-class Point:
-    """One run of a sweep.
+VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+ALONE, FEDAVG = "#666666", "#000000"
 
-    Attributes:
-        label: what it is called in tables and figures.
-        scores: its final losses and metrics by objective.
-        preference: what was asked for; empty for a baseline.
-        folder: of the run, with its model.
-    """
-
-    label: str
-    scores: Scores
-    preference: tuple[float, ...]
-    folder: Path
-
-    @property
-    def losses(self) -> list[float]:
-        """The final losses, [M]."""
-        return [values["loss"] for values in self.scores.values()]
-
-    @property
-    def angle(self) -> float:
-        """Degrees between the losses and the ray that was asked for."""
-        return angle(self.losses, self.preference)
-
-    @property
-    def kl(self) -> float:
-        """The non-uniformity μ_r of the losses."""
-        return non_uniformity(check_preference(self.preference), np.array(self.losses))
-
-    def load(self, model: nn.Module) -> nn.Module:
-        """A copy of a model (the problem's) with this point's parameters."""
-        model = copy.deepcopy(model)
-        model.load_state_dict(safetensors.torch.load_file(self.folder / "model.safetensors"))
-        return model
+COLOUR_IS_PREFERENCE = "A colour is a preference. "
+DOMINATED = "hollow dots are dominated"
+SEE_PLANE = (
+    f"{COLOUR_IS_PREFERENCE}Each dot should lie on the ray of its colour; {DOMINATED}. Dashed lines are the losses of "
+    "objectives trained alone, and nothing should lie in the grey beyond them."
+)
+SEE_PLANES = (
+    f"{COLOUR_IS_PREFERENCE}Each panel shows two of the three losses: the dot should lie on the ray of its colour in "
+    f"all of them; {DOMINATED} in three dimensions. Dashed lines are the losses of objectives trained alone."
+)
+SEE_PARALLEL = (
+    f"{COLOUR_IS_PREFERENCE}Each line joins the losses of one model over the objectives: an objective with a large "
+    "number in the preference should have a small loss. Dashed lines are dominated."
+)
 
 
 @dataclass(frozen=True)
@@ -115,29 +98,25 @@ class Front:
 
     def table(self) -> Table:
         """Losses, first metrics, angle and whether a point is dominated; then the baselines."""
-        table = Table(title=f"the front of {self.problem}")
-        table.add_column("asked", no_wrap=True)
-        for name in self.objectives:
-            table.add_column(f"{name}\nloss", justify="right")
         metrics = _first_metrics(self.points[0].scores)
-        for name, metric in metrics.items():
-            table.add_column(f"{name}\n{metric}", justify="right")
-        table.add_column("angle", justify="right")
-        table.add_column("dominated", no_wrap=True)
-        for point, free in zip(self.points, self.non_dominated, strict=True):
-            table.add_row(*_cells(point, metrics), f"{point.angle:.1f}°", "" if free else "yes")
-        table.add_section()
-        for point in (*self.single, *([self.fedavg] if self.fedavg else [])):
-            table.add_row(*_cells(point, metrics), "", "")
-        table.caption = f"hypervolume {self.hypervolume:.4f}"
+        header = ["asked", *(f"{name} loss" for name in self.objectives)]
+        header += [*(f"{name} {metric}" for name, metric in metrics.items()), "angle", "dominated"]
+        rows = [
+            [*_cells(point, metrics), f"{point.angle:.1f}°", "" if free else "yes"]
+            for point, free in zip(self.points, self.non_dominated, strict=True)
+        ]
+        baselines = self.single if self.fedavg is None else (*self.single, self.fedavg)
+        rows += [[*_cells(point, metrics), "", ""] for point in baselines]
+        note = f"hypervolume {self.hypervolume:.4f}"
         if self.fedavg is not None:
-            table.caption += f"; FedAvg's {hypervolume([self.fedavg.losses], self.reference):.4f}"
-        return table
+            note += f"; FedAvg's {hypervolume([self.fedavg.losses], self.reference):.4f}"
+        return Table("front", f"the front of {self.problem}", header, rows, note=note)
 
     def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=120).print(self.table())
-        return text.getvalue()
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
 
     def summary(self) -> dict[str, Any]:
         """The front as plain data, for JSON."""
@@ -158,7 +137,7 @@ class Front:
 
     def save(self, folder: Path) -> None:
         """Write `front.json` and `front.png`."""
-        write_atomically(folder / FILE, (json.dumps(self.summary(), indent=2) + "\n").encode())
+        write_json(folder / FILE, self.summary())
         self.plot(folder / "front.png")
 
     @classmethod
@@ -184,13 +163,12 @@ class Front:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The losses with the rays asked for and the single-objective minima; with four objectives or more, parallel
-        coordinates."""
-        from fedcmoo.report.pareto import plot_front
+        coordinates.
 
-        figure = plot_front(self)
-        if path is not None:
-            figure.savefig(path, dpi=120)
-        return figure
+        Args:
+            path: where to save the picture; None not to.
+        """
+        return draw(front_chart("front", f"{self.problem}: losses for each preference", [self]), path)
 
 
 def pick(folder: str | Path, preference: Sequence[float]) -> Point:
@@ -211,3 +189,65 @@ def _cells(point: Point, metrics: dict[str, str]) -> list[str]:
 
 def _plain(point: Point) -> dict[str, Any]:
     return {"label": point.label, "scores": point.scores, "folder": f"{point.folder.parent.name}/{point.folder.name}"}
+
+
+def front_chart(name: str, title: str, fronts: Sequence[Front], note: str = "") -> Chart:
+    """A plane for each pair of objectives of each front; parallel coordinates for more than three objectives."""
+    panels: list[Panel] = []
+    for front in fronts:
+        M = len(front.objectives)
+        planes = [_plane(front, i, j) for i, j in list(combinations(range(M), 2)) or [(0, 0)]]
+        panels += planes if M <= PLANES else [_parallel(front)]
+    largest = max(len(front.objectives) for front in fronts)
+    see = SEE_PLANE if largest < PLANES else SEE_PLANES if largest == PLANES else SEE_PARALLEL
+    return Chart(name, title, see, panels, note)
+
+
+def _colours(front: Front) -> list[str]:
+    """A colour for each point: along a scale where preferences have an order, for two objectives; else all differ."""
+    n = len(front.points)
+    if len(front.objectives) > 2:
+        return [PALETTE[k % len(PALETTE)] for k in range(n)]
+    at = np.linspace(0, 0.92, n) * (len(VIRIDIS) - 1)
+    channels = [np.interp(at, range(len(VIRIDIS)), [colour[k] for colour in VIRIDIS]) for k in range(3)]
+    return [f"#{round(r):02x}{round(g):02x}{round(b):02x}" for r, g, b in zip(*channels, strict=True)]
+
+
+def _plane(front: Front, i: int, j: int) -> Panel:
+    """The losses of objectives i and j, with the rays on which they should lie; the axes show where the points are."""
+    x, pair = f"{front.objectives[i]} loss", [i, j]
+    minima = None if front.minima is None else np.array(front.minima)[pair]
+    baselines = [] if front.fedavg is None else [np.array(front.fedavg.losses)[pair]]
+    shown = np.vstack([front.losses[:, pair], *baselines, *([] if minima is None else [minima])])
+    margin = 0.12 * np.maximum(np.ptp(shown, axis=0), 0.02 * shown.max(axis=0))
+    low, high = np.maximum(shown.min(axis=0) - margin, 0), shown.max(axis=0) + margin
+    lines = []
+    for point, colour, free in zip(front.points, _colours(front), front.non_dominated, strict=True):
+        ray = 1 / np.array(point.preference)[pair]
+        end = ray * (high / ray).max()
+        label, losses = ratio_text(point.preference), np.array(point.losses)[pair]
+        lines.append(Line(label, {x: [0.0, end[0]]}, [0.0, end[1]], style="ray", colour=colour))
+        lines.append(Line(label, {x: [losses[0]]}, [losses[1]], style="points" if free else "hollow", colour=colour))
+    lines += [Line("FedAvg", {x: [at[0]]}, [at[1]], style="points", colour=FEDAVG) for at in baselines]
+    return Panel(
+        front.problem if len(front.objectives) < PLANES else f"{front.objectives[i]} and {front.objectives[j]}",
+        f"{front.objectives[j]} loss",
+        lines,
+        infeasible=() if minima is None else minima.tolist(),
+        x_range=(low[0], high[0]),
+        y_range=(low[1], high[1]),
+    )
+
+
+def _parallel(front: Front) -> Panel:
+    """A line for each point over the objectives."""
+    x = {"objective": [float(k) for k in range(len(front.objectives))]}
+    lines = [
+        Line(ratio_text(point.preference), x, point.losses, style="marked" if free else "dashed", colour=colour)
+        for point, colour, free in zip(front.points, _colours(front), front.non_dominated, strict=True)
+    ]
+    if front.fedavg is not None:
+        lines.append(Line("FedAvg", x, front.fedavg.losses, style="marked", colour=FEDAVG))
+    if front.minima is not None:
+        lines.append(Line("trained alone", x, front.minima, style="dashed", colour=ALONE))
+    return Panel(front.problem, "loss", lines, ticks=front.objectives)

@@ -36,14 +36,14 @@ def ratio_text(preference: Sequence[float], separator: str = ":") -> str:
 
 
 def evenly_spread(n: int, M: int) -> list[Preference]:
-    """At least n preferences, evenly spread over the simplex and off its border.
+    """n preferences, evenly spread over the simplex and off its border.
 
-    They are the points of the lattice of Das and Dennis with H steps a side, moved inwards, since a preference must be
-    positive: (i_k + 1/M) / (H + 1) for whole i_k >= 0 with sum H. H is the smallest that gives n points;
-    for two objectives there are exactly n.
+    They are points of the lattice of Das and Dennis with H steps a side, moved inwards, since a preference must be
+    positive: (i_k + 1/M) / (H + 1) for whole i_k >= 0 with sum H. H is the smallest that gives n points. Where it gives
+    more, as for n = 5 and three objectives, those are taken that lie farthest from all taken before.
 
     Args:
-        n: how many at least.
+        n: how many; one objective has one preference only.
         M: the number of objectives.
 
     Returns:
@@ -51,7 +51,7 @@ def evenly_spread(n: int, M: int) -> list[Preference]:
 
     >>> evenly_spread(5, M=2)
     [(1, 9), (3, 7), (1, 1), (7, 3), (9, 1)]
-    >>> evenly_spread(2, M=3)
+    >>> evenly_spread(3, M=3)
     [(1, 1, 4), (1, 4, 1), (4, 1, 1)]
 
     References:
@@ -63,11 +63,19 @@ def evenly_spread(n: int, M: int) -> list[Preference]:
     while M > 1 and math.comb(H + M - 1, M - 1) < n:
         H += 1
     points: list[Preference] = []
-    for steps in _sums(H, M):
+    for steps in _farthest(list(_sums(H, M)), n):
         numbers = [M * i + 1 for i in steps]
         divisor = math.gcd(*numbers)
         points.append(tuple(number // divisor for number in numbers))
     return points
+
+
+def _farthest(points: list[tuple[int, ...]], n: int) -> list[tuple[int, ...]]:
+    """Of the points, n that are far from each other: one after the other the farthest from those before, in order."""
+    taken = points[-1:]
+    while len(taken) < min(n, len(points)):
+        taken.append(max((p for p in points if p not in taken), key=lambda p: min(math.dist(p, q) for q in taken)))
+    return sorted(taken)
 
 
 def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:

@@ -7,23 +7,27 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
+from fedcmoo.files import write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method, at_least_one
+from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
 from fedcmoo.parameters import FlatModel
-from fedcmoo.pareto.front import Front, Point
+from fedcmoo.pareto.front import Front
+from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
+from fedcmoo.run_folder import holds_run
 from fedcmoo.training import cohort_size, fit
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
@@ -70,6 +74,8 @@ def sweep(
         raise ValueError("a sweep needs test or validation data, whose losses make the front, but the problem has none")
     wanted = evenly_spread(preferences, problem.M) if isinstance(preferences, int) else preferences
     method = FedCMOOPref() if method is None else method
+    if not isinstance(method, FedCMOOPref):
+        raise TypeError(f"a sweep needs a FedCMOOPref, whose preference it can set, but got {method!r}")
     asked = [tuple(preference) for preference in wanted]
     _check_preferences(asked, problem.M)
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
@@ -123,7 +129,7 @@ class _Runs:
                     "choose another folder"
                 )
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(settings, indent=2) + "\n").encode())
+        write_json(path, settings)
 
     def point(self, place: str, method: Method, label: str, preference: tuple[float, ...] = ()) -> Point:
         """The point of one run: read if the run is finished, else run, or gone on with."""
@@ -141,7 +147,7 @@ class _Runs:
                 callbacks=self.callbacks(label),
                 folder=at,
                 checkpoint_every=self.checkpoint_every,
-                resume=True,
+                resume=holds_run(at),
             ).history
         scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)
@@ -158,6 +164,8 @@ def _is_finished(run: Path, history: Sequence[Record], rounds: int) -> bool:
 
 def _check_preferences(preferences: Sequence[tuple[float, ...]], M: int) -> None:
     """Raise unless all are preferences, and no two ask for the same: 1:1 and 2:2 do."""
+    if not preferences:
+        raise ValueError("preferences must be at least one, such as [(1, 2), (2, 1)], but got none")
     found: dict[tuple[float, ...], str] = {}
     for preference in preferences:
         check_preference(preference, M)
@@ -185,9 +193,13 @@ def _reference(problem: Problem) -> tuple[float, ...]:
 
 
 def _place(preference: tuple[float, ...]) -> str:
-    """The name of a preference's folder."""
-    text = ratio_text(preference, "_")
-    return text if len(text) < 100 else f"{derive(0, text):x}"
+    """The name of a preference's folder: 2_1 for 2:1, and 1x39_40 for thirty-nine ones before a 40."""
+    parts: list[str] = []
+    for number, same in groupby(f"{number:.12g}" for number in preference):
+        n = len(list(same))
+        parts += [number] * n if n < 4 else [f"{number}x{n}"]
+    text = "_".join(parts)
+    return text if len(text) < 100 else f"{text[:80]}-{derive(0, text):x}"
 
 
 def _file_name(text: str) -> str:

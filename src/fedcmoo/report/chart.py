@@ -6,8 +6,10 @@ JSON, so a figure outlives the runs that it came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import colorsys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
 from typing import Any, Literal
 
 COLOURS = {
@@ -18,13 +20,16 @@ COLOURS = {
     "FedAvg": "#7f7f7f",
     "MGDA": "#cc79a7",
 }
-"""A method has the same colour in every figure; all of them can be told apart by people who see few colours."""
+"""By label: a method has the same colour in every figure, and no other label of that figure has it. All of them can be
+told apart by people who see few colours."""
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
     *("#7f7f7f", "#000000", "#8c564b", "#bcbd22", "#9467bd", "#17becf"),
 )
-"""For everything that is not a method, in order."""
+"""For all other labels, in order."""
+
+Style = Literal["line", "marked", "points", "hollow", "dashed", "ray", "bar"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Line:
             radial panel there is none, since positions are the panel's spokes.
         y: values.
         low, high: a band around them, if there is one.
-        style: how it is drawn. A "ray" is a thin line without an entry in the legend.
+        style: how it is drawn. A "ray" is a thin line without an entry in the legend; bars at one position are stacked.
         colour: by default the label's.
     """
 
@@ -46,7 +51,7 @@ class Line:
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    style: Literal["line", "marked", "points", "hollow", "dashed", "ray"] = "line"
+    style: Style = "line"
     colour: str | None = None
 
 
@@ -60,9 +65,9 @@ class Panel:
         lines: what it shows.
         x_log, y_log: logarithmic axes.
         spokes: names of the directions of a radial plot; none for an ordinary one.
+        ticks: names of the positions 0, 1, … of the x-axis; none for numbers.
         infeasible: (x, y) below which nothing can lie; empty for none.
-        from_zero: whether both axes start at zero.
-        y_range: (lowest, highest) value shown; empty to fit the lines.
+        x_range, y_range: (lowest, highest) value shown; empty to fit the lines.
     """
 
     title: str
@@ -71,8 +76,9 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     spokes: Sequence[str] = ()
+    ticks: Sequence[str] = ()
     infeasible: Sequence[float] = ()
-    from_zero: bool = False
+    x_range: Sequence[float] = ()
     y_range: Sequence[float] = ()
 
     @property
@@ -107,16 +113,30 @@ class Chart:
 
     @property
     def colours(self) -> dict[str, str]:
-        """A colour for each label."""
+        """A colour for each label, no two of them the same unless lines were given the same one."""
         given = {line.label: line.colour for panel in self.panels for line in panel.lines if line.colour}
-        others = iter(PALETTE * (1 + len(self.labels) // len(PALETTE)))
-        return {label: given.get(label) or COLOURS.get(label) or next(others) for label in self.labels}
+        fixed = {label: COLOURS[label] for label in self.labels if label in COLOURS} | given
+        others = _distinct(set(fixed.values()))
+        return {label: fixed.get(label) or next(others) for label in self.labels}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Chart:
-        """From what `dataclasses.asdict` and JSON made of a chart."""
-        panels = [Panel(**{**panel, "lines": [Line(**line) for line in panel["lines"]]}) for panel in data["panels"]]
+        """From what `dataclasses.asdict` and JSON made of a chart; fields that panels had in earlier versions are left
+        out."""
+        known = [f.name for f in fields(Panel)]
+        panels = []
+        for panel in data["panels"]:
+            lines = [Line(**line) for line in panel["lines"]]
+            panels.append(Panel(**{**{name: panel[name] for name in known if name in panel}, "lines": lines}))
         return cls(**{**data, "panels": panels})
+
+
+def _distinct(taken: set[str]) -> Iterator[str]:
+    """Colours that are not taken: those of the palette, then hues at the golden ratio of the circle, without end."""
+    yield from (colour for colour in PALETTE if colour not in taken)
+    for n in count():
+        red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(n * 0.618034 % 1, 0.75, 0.8))
+        yield f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def thinned(values: Sequence[float], most: int = 400) -> list[float]:

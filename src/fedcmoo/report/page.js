@@ -14,6 +14,7 @@ function traces(panel, line, axis, colour) {
     return [{ type: "scatterpolar", name: line.label, r: [...line.y, line.y[0]],
               theta: [...panel.spokes, panel.spokes[0]], mode: "lines", line: { color: colour } }];
   }
+  if (line.style === "bar") return [{ type: "bar", name: line.label, x: line.x[axis], y: line.y, marker: { color: colour } }];
   const x = line.x[axis], points = ["points", "hollow"].includes(line.style), ray = line.style === "ray";
   const drawn = { type: "scatter", name: line.label, x, y: line.y,
     mode: points ? "markers" : line.style === "marked" ? "lines+markers" : "lines",
@@ -40,10 +41,12 @@ function layout(panel, axis) {
     return log && Math.max(...shown) > 30 * Math.min(...shown) ? { type: "log", dtick: 1 } : { type: log ? "log" : "linear" };
   };
   const rule = { gridcolor: "#e6eaee", zeroline: false, linecolor: "#b8c0c8", ticks: "outside", automargin: true };
-  const from = panel.from_zero ? "tozero" : "normal";
   const result = { ...base,
-    xaxis: { ...rule, title: { text: axis }, ...ticks(panel.x_log, panel.lines.flatMap(line => line.x[axis])), rangemode: from },
-    yaxis: { ...rule, title: { text: panel.y }, ...ticks(panel.y_log, panel.lines.flatMap(line => line.y)), rangemode: from } };
+    xaxis: { ...rule, title: { text: axis }, ...ticks(panel.x_log, panel.lines.flatMap(line => line.x[axis])) },
+    yaxis: { ...rule, title: { text: panel.y }, ...ticks(panel.y_log, panel.lines.flatMap(line => line.y)) } };
+  result.barmode = "stack";
+  if (panel.ticks.length) Object.assign(result.xaxis, { tickvals: panel.ticks.map((_, n) => n), ticktext: panel.ticks });
+  if (panel.x_range.length) result.xaxis.range = panel.x_range;
   if (panel.y_range.length) result.yaxis.range = panel.y_range;
   if (panel.infeasible.length) {
     const [x, y] = panel.infeasible, grey = { fillcolor: "#e9ecef", line: { width: 0 }, layer: "below", type: "rect" };

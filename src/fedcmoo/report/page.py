@@ -10,7 +10,7 @@ from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.optional import require
 from fedcmoo.report.chart import Chart
 from fedcmoo.report.table import Table
@@ -81,31 +81,12 @@ def _section(section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     parts += [f'<p class="failed">{escape(failure)}</p>' for failure in section.failures]
-    parts += [_table(table) for table in section.tables]
+    parts += [table.html(VERDICTS) for table in section.tables]
     parts += [_chart(chart) for chart in section.charts]
     if section.details:
         texts = "".join(f"<h4>{escape(name)}</h4><pre>{escape(text)}</pre>" for name, text in section.details)
         parts.append(f"<details><summary>configurations</summary>{texts}</details>")
     return "\n".join([*parts, "</section>"])
-
-
-def _table(table: Table) -> str:
-    has_verdicts = any(cell in VERDICTS for row in table.rows for cell in row)
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
-    rows = "\n".join(
-        "<tr>" + "".join(_cell(n, c) for n, c in zip(table.header, row, strict=True)) + "</tr>" for row in table.rows
-    )
-    title = f"<h3>{escape(table.title)}</h3>" if table.title else ""
-    return (
-        f'{title}<div class="scroll"><table{" class=cards" if has_verdicts else ""}>'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>{_note(table.note)}"
-    )
-
-
-def _cell(name: str, cell: str) -> str:
-    style = VERDICTS.get(cell)
-    content = f'<span class="verdict {style}">{escape(cell)}</span>' if style else escape(cell)
-    return f'<td data-name="{escape(name)}">{content}</td>'
 
 
 def _chart(chart: Chart) -> str:

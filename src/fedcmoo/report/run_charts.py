@@ -1,14 +1,15 @@
-"""The charts that any set of runs gives: learning curves, and the weights over time."""
+"""What any set of runs gives: a table of the last scores, learning curves, and the weights over time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedcmoo.evaluation import Scores, mean_score, metric_names
-from fedcmoo.report.chart import Chart, Line, Panel, thinned
-from fedcmoo.report.runs import Labelled
+from fedcmoo.report.chart import Chart, Line, Panel, Style, thinned
+from fedcmoo.report.table import Table, mean_and_spread, size
+from fedcmoo.run import LabelledRuns, Run
 
 UPLOADED = "uploaded megabytes, all clients"
 
@@ -16,15 +17,68 @@ FEW = 12
 """Of no more evaluations than this, each is marked on its line."""
 
 MOST_OBJECTIVES = 12
-"""Of more objectives than this, a page shows the mean alone."""
+"""Of more objectives than this, only the first are shown."""
+
+X_AXES = {"round": "round", "upload": UPLOADED}
 
 
-def metrics_of(runs: Labelled) -> list[str]:
-    """All metrics, the loss last."""
-    return next((metric_names(run.final) for same in runs.values() for run in same if run.evaluated), [])
+def x_axis(name: str) -> str:
+    """The x-axis of a chart of runs, by the name that `plot` takes."""
+    if name not in X_AXES:
+        raise ValueError(f"x must be 'round' or 'upload', but got {name!r}")
+    return X_AXES[name]
 
 
-def curve_lines(runs: Labelled, value: Callable[[Scores], float]) -> list[Line]:
+def results_table(title: str, runs: LabelledRuns) -> Table:
+    """The last scores of every objective, a column for each label: mean and standard deviation over seeds."""
+    rows = []
+    for name, metric in _columns(runs):
+        cells = [[run.scores[name][metric] for run in same if name in run.scores] for same in runs.values()]
+        rows.append([f"{name} {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+    for metric in _averaged(runs):
+        cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
+        rows.append([f"mean {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+    uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
+    lengths = [str(len(same[0].history)) for same in runs.values()]
+    rows += [["uploaded", *uploads], ["rounds", *lengths], ["seeds", *(str(len(same)) for same in runs.values())]]
+    return Table("results", title, ["", *runs], rows)
+
+
+def run_chart(run: Run) -> Chart:
+    """One run: a panel for each metric with a line for each objective, then the objectives' weights."""
+    split = "test" if any(record.test for record in run.history) else "validation"
+    at = [record.round for record, _ in run.evaluated]
+    x = _positions(run, at)
+    panels = []
+    for metric in metric_names(run.scores):
+        names = [name for name, values in run.scores.items() if metric in values]
+        curves = {name: [scores[name][metric] for _, scores in run.evaluated] for name in names}
+        lines = [Line(name, x, thinned(curve), style=_style(at)) for name, curve in curves.items()]
+        panels.append(Panel(f"{split} {metric}", metric, lines))
+    rounds = [record.round for record in run.history]
+    x = _positions(run, rounds)
+    lines = [Line(n, x, thinned([record.weights[n] for record in run.history])) for n in run.weights]
+    see = "How each objective fares, and how much it counts in a round: the weights."
+    title = f"{run.method} on {run.problem}"
+    return Chart(f"curves-{run.problem}", title, see, [*panels, Panel("weights", "weight", lines)])
+
+
+def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
+    """A panel for each objective's metrics, after those for the means of metrics that several objectives have."""
+    panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in _averaged(runs)]
+    columns = _columns(runs)
+    shown = list(dict.fromkeys(name for name, _ in columns))[:MOST_OBJECTIVES]
+    panels += [
+        Panel(f"{name}: {metric}", metric, curve_lines(runs, value_of(name, metric)))
+        for name, metric in columns
+        if name in shown
+    ]
+    see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
+    see += _left_out(len({name for name, _ in columns}))
+    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)
+
+
+def curve_lines(runs: LabelledRuns, value: Callable[[Scores], float]) -> list[Line]:
     """A line for each label over rounds and over uploaded megabytes; the band spans the seeds."""
     lines = []
     for label, same in runs.items():
@@ -33,7 +87,7 @@ def curve_lines(runs: Labelled, value: Callable[[Scores], float]) -> list[Line]:
             continue
         at = [record.round for record, _ in same[0].evaluated[:n]]
         values = np.array([[value(scores) for _, scores in run.evaluated[:n]] for run in same])
-        uploaded = np.mean([[run.uploaded[r - 1] / 1e6 for r in at] for run in same], axis=0)
+        uploaded = np.mean([[run.uploaded_by_round[r - 1] / 1e6 for r in at] for run in same], axis=0)
         several = len(same) > 1
         lines.append(
             Line(
@@ -42,44 +96,25 @@ def curve_lines(runs: Labelled, value: Callable[[Scores], float]) -> list[Line]:
                 thinned(values.mean(axis=0).tolist()),
                 thinned(values.min(axis=0).tolist()) if several else (),
                 thinned(values.max(axis=0).tolist()) if several else (),
-                style="marked" if n <= FEW else "line",
+                style=_style(at),
             )
         )
     return lines
 
 
-def curves_chart(problem: str, runs: Labelled, note: str = "") -> Chart:
-    """A panel for each metric's mean over objectives, then one for each objective's."""
-    metrics = metrics_of(runs)
-    panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in metrics]
-    final = next(run for same in runs.values() for run in same if run.evaluated).final if panels else {}
-    if 1 < len(final) <= MOST_OBJECTIVES:
-        panels += [
-            Panel(f"{name}: {metric}", metric, curve_lines(runs, value_of(name, metric)))
-            for metric in metrics
-            for name, values in final.items()
-            if metric in values
-        ]
-    see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
-    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)
-
-
-def weights_chart(problem: str, runs: Labelled, note: str = "") -> Chart:
+def weights_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
     """The objectives' weights over the rounds, a panel for each label; of several seeds, the mean."""
     panels = []
     for label, same in runs.items():
         n = min(len(run.history) for run in same)
         rounds = [record.round for record in same[0].history[:n]]
         lines = []
-        for name in list(same[0].history[0].weights)[:MOST_OBJECTIVES]:
+        for name in list(same[0].weights)[:MOST_OBJECTIVES]:
             mean = np.mean([[record.weights[name] for record in run.history[:n]] for run in same], axis=0)
             lines.append(Line(name, {"round": thinned(rounds)}, thinned(mean.tolist())))
-        every = [y for line in lines for y in line.y]
-        panels.append(Panel(label, "weight", lines, y_range=(min(-0.02, *every), max(1.02, *every))))
-    M = max(len(same[0].history[0].weights) for same in runs.values())
+        panels.append(Panel(label, "weight", lines))
     see = "How much each objective counts in a round: equal weights are averaging, a weight of 1 leaves one alone."
-    if M > MOST_OBJECTIVES:
-        see += f" The first {MOST_OBJECTIVES} of {M} objectives are shown."
+    see += _left_out(max(len(same[0].weights) for same in runs.values()))
     return Chart(f"weights-{problem}", f"{problem}: the objectives' weights over time", see, panels, note)
 
 
@@ -91,3 +126,29 @@ def mean_of(metric: str) -> Callable[[Scores], float]:
 def value_of(objective: str, metric: str) -> Callable[[Scores], float]:
     """One objective's metric."""
     return lambda scores: scores[objective][metric]
+
+
+def _columns(runs: LabelledRuns) -> list[tuple[str, str]]:
+    """Every objective's metrics and loss."""
+    scores = next((run.scores for same in runs.values() for run in same if run.scores), {})
+    return [(name, metric) for metric in metric_names(scores) for name, values in scores.items() if metric in values]
+
+
+def _averaged(runs: LabelledRuns) -> list[str]:
+    """The metrics that several objectives have. Losses of different objectives may be of different kinds: their mean
+    means nothing."""
+    metrics = [metric for _, metric in _columns(runs) if metric != "loss"]
+    return [metric for metric in dict.fromkeys(metrics) if metrics.count(metric) > 1]
+
+
+def _positions(run: Run, rounds: Sequence[int]) -> dict[str, list[float]]:
+    uploaded = run.uploaded_by_round
+    return {"round": thinned(rounds), UPLOADED: thinned([uploaded[r - 1] / 1e6 for r in rounds])}
+
+
+def _style(at: Sequence[int]) -> Style:
+    return "marked" if len(at) <= FEW else "line"
+
+
+def _left_out(M: int) -> str:
+    return f" The first {MOST_OBJECTIVES} of {M} objectives are shown." if M > MOST_OBJECTIVES else ""

@@ -1,26 +1,27 @@
-"""Charts as pictures."""
+"""Charts as pictures. Matplotlib takes a second to import, so that it is imported when something is drawn."""
 
 from __future__ import annotations
 
-import io
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.report.chart import Chart, Line, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 IN_A_ROW = {1: 1, 2: 2, 4: 2}
 """Panels in a row, by their number; three where nothing is said."""
 WIDTH, HEIGHT = 4.2, 3.3
+MOST_LABELS = 24
+"""A legend of more labels is left out: it would be larger than the figure."""
 
 STYLES: dict[str, dict[str, Any]] = {
     "line": {"lw": 1.8},
@@ -29,16 +30,21 @@ STYLES: dict[str, dict[str, Any]] = {
     "hollow": {"lw": 0, "marker": "o", "ms": 8, "mfc": "white", "mew": 1.8, "zorder": 4},
     "dashed": {"lw": 1.4, "ls": "--"},
     "ray": {"lw": 1.1, "alpha": 0.55},
+    "bar": {"lw": 0, "marker": "s", "ms": 9},
 }
+"""How lines are drawn, and the handles of all styles in the legend."""
 
 
-def draw(chart: Chart, axis: str | None = None) -> Figure:
+def draw(chart: Chart, path: str | Path | None = None, axis: str | None = None) -> Figure:
     """The chart's panels, at most three in a row; below them the scale and one legend.
 
     Args:
         chart: what to draw.
+        path: where to save the picture; None not to.
         axis: which x-axis, where there are several; by default each panel's first.
     """
+    from matplotlib.figure import Figure
+
     columns = IN_A_ROW.get(len(chart.panels), 3)
     rows = -(-len(chart.panels) // columns)
     figure = Figure(figsize=(max(WIDTH * columns, 6.0), HEIGHT * rows + 0.9), layout="constrained")
@@ -48,38 +54,45 @@ def draw(chart: Chart, axis: str | None = None) -> Figure:
         if panel.spokes:
             _radial(ax, panel, colours)
         else:
-            _panel(ax, panel, axis or panel.axes[0], colours)
+            _panel(ax, panel, axis if axis in panel.axes else panel.axes[0], colours)
         ax.set_title(panel.title, fontsize="medium")
-    _legend(figure, chart)
+    if len(chart.labels) <= MOST_LABELS:
+        _legend(figure, chart)
     figure.suptitle(chart.title)
+    if path is not None:
+        save(figure, Path(path))
     return figure
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as SVG and PNG; the same figure gives the same bytes. Returns the paths."""
-    paths = []
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, SVG or whatever the path's suffix says; the same figure gives the same bytes."""
+    import io
+
+    import matplotlib
+
+    picture, suffix = io.BytesIO(), path.suffix.lower()
+    about = {".svg": {"Date": None}, ".png": {"Software": None}}.get(suffix)
     with matplotlib.rc_context({"svg.hashsalt": "fedcmoo"}):
-        for suffix, about in ((".svg", {"Date": None}), (".png", {"Software": None})):
-            picture = io.BytesIO()
-            figure.savefig(picture, format=suffix[1:], dpi=150, metadata=about)
-            paths.append(stem.with_name(stem.name + suffix))
-            write_atomically(paths[-1], picture.getvalue())
-    return paths
+        figure.savefig(picture, format=suffix[1:] or "png", dpi=150, metadata=about)
+    write_atomically(path, picture.getvalue())
 
 
 def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     at = []
+    heights: dict[float, float] = {}
     for line in panel.lines:
         colour = line.colour or colours.get(line.label, "0.5")
         x = np.asarray(line.x[axis], dtype=float)
         at.append(x)
+        if line.style == "bar":
+            ax.bar(x, line.y, bottom=[heights.get(p, 0.0) for p in x], color=colour)
+            heights |= {p: heights.get(p, 0.0) + y for p, y in zip(x, line.y, strict=True)}
+            continue
         ax.plot(x, line.y, color=colour, **STYLES[line.style])
         if line.low:
             ax.fill_between(x, line.low, line.high, color=colour, alpha=0.18, lw=0)
-    if panel.from_zero:
-        ax.set(xlim=(0, None), ylim=(0, None))
-    if panel.y_range:
-        ax.set_ylim(*panel.y_range)
     if panel.infeasible:
         x_least, y_least = panel.infeasible
         ax.axvspan(0, x_least, color="0.92", lw=0, zorder=0)
@@ -89,18 +102,22 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
     if panel.x_log:
         ax.set_xscale("log")
         _plain(ax.xaxis)
+    elif panel.ticks:
+        ax.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=0 if len(panel.ticks) <= 6 else 40)
     else:
         whole = bool((np.concatenate(at) % 1 == 0).all())
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=whole))
     if panel.y_log:
         ax.set_yscale("log")
         _plain(ax.yaxis)
-    ax.set(xlabel=axis, ylabel=panel.y)
+    ax.set(xlabel=axis, ylabel=panel.y, xlim=panel.x_range or None, ylim=panel.y_range or None)
     ax.grid(alpha=0.3)
 
 
 def _plain(axis: Axis) -> None:
     """Numbers as people write them on a logarithmic axis that spans few of them."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
     low, high = axis.get_view_interval()
     if high < 30 * low:
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -135,6 +152,8 @@ def _legend(figure: Figure, chart: Chart) -> None:
 
 def _handles(chart: Chart) -> list[Line2D]:
     """One entry for each label, in the style of its first line."""
+    from matplotlib.lines import Line2D
+
     first: dict[str, Line] = {}
     for panel in chart.panels:
         for line in panel.lines:

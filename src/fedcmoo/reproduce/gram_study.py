@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from fedcmoo.bench.gram import BUDGETS, bench_gram
+from fedcmoo.bench.gram_result import FILE
 from fedcmoo.callbacks import Callback
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
-from fedcmoo.report.gram_chart import FILE
-from fedcmoo.report.runs import SavedRun
 from fedcmoo.reproduce.study import StudyConfig
+from fedcmoo.run import SavedRun
 from fedcmoo.settings import write_toml
 
 
@@ -34,6 +34,10 @@ class GramStudy(StudyConfig):
         """The comparison while some configuration trains."""
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
 
+    @property
+    def title(self) -> str:
+        return f"gram-{super().title}"
+
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
         """Measure, or go on with it."""
         if not isinstance(self.method, (FedCMOO, FedCMOOPref)):
@@ -53,5 +57,5 @@ class GramStudy(StudyConfig):
             resume=resume,
         )
         write_atomically(folder / FILE, json.dumps(bench.summary(), indent=1).encode())
-        about = {"rounds": self.rounds, "seconds": SavedRun(folder).seconds}
+        about = {"rounds": self.rounds, "seconds": SavedRun.read(folder).seconds}
         write_atomically(folder / "result.json", json.dumps(about).encode())

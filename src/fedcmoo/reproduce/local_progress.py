@@ -15,10 +15,10 @@ from fedcmoo.evaluation import columns, evaluate
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods import FSMGDA, FedCMOO
-from fedcmoo.methods.base import at_least_one, positive
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import min_norm
 
 WAYS = ("FedCMOO", "FSMGDA", "FSMGDA at FedCMOO's client_lr")

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcmoo.checkpoint import write_atomically
-from fedcmoo.report import static
+from fedcmoo.files import write_atomically
 from fedcmoo.report.chart import Chart
+from fedcmoo.report.static import draw, save
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import Verdict
 
@@ -36,6 +36,7 @@ class Outcome:
     Attributes:
         target, title: which target.
         scale: at what scale it was made.
+        full: the parts that have the paper's scale.
         tables, charts, verdicts: what came of it.
         failures: by part, what could not be made and why.
         configurations: of its runs, by name.
@@ -44,6 +45,7 @@ class Outcome:
     target: str
     title: str
     scale: str
+    full: Sequence[str]
     tables: Sequence[Table]
     charts: Sequence[Chart]
     verdicts: Sequence[Verdict]
@@ -68,7 +70,9 @@ class Outcome:
             write_atomically(folder / f"{table.name}.md", table.markdown().encode())
             write_atomically(folder / f"{table.name}.csv", table.csv().encode())
         for chart in self.charts:
-            static.save(static.draw(chart), folder / chart.name)
+            figure = draw(chart)
+            for suffix in (".svg", ".png"):
+                save(figure, folder / f"{chart.name}{suffix}")
         text = json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
         write_atomically(place, text.encode())
 

@@ -12,9 +12,9 @@ import torch
 from fedcmoo.contributions import Contribution
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOOT
-from fedcmoo.methods.base import at_least_one
 from fedcmoo.methods.mgda import AllGradients
 from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.validation import at_least_one
 
 NOTE = "true squared norm"
 """What the history's notes call ||Σ_k w_k ∇F_k(x)||²."""

@@ -13,11 +13,10 @@ from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.report.runs import TITLES, flatten
 from fedcmoo.reproduce.local_progress import LocalProgress
 from fedcmoo.reproduce.rate import MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.settings import SettingsError, Table, from_table, merge, suggestion
+from fedcmoo.settings import SettingsError, Table, flatten, from_table, merge, suggestion
 
 SMALL_SEEDS = (0,)
 FULL_SEEDS = (0, 1, 2)
@@ -43,6 +42,12 @@ class StudyConfig(RunConfig):
         default_factory=FedCMOO,
         metadata={"registry": {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}},
     )
+
+    @property
+    def title(self) -> str:
+        """What its folder's name begins with."""
+        table = self.to_table()
+        return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
 
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
         """Run it in a folder."""
@@ -103,11 +108,20 @@ class Study:
         self, problem: str, methods: Sequence[str], over: Mapping[str, Any] | None = None
     ) -> dict[str, list[StudyConfig]]:
         """Configurations by the methods' titles."""
-        return {TITLES[method]: self.configs(problem, method, over) for method in methods}
+        return {METHODS[method].label(): self.configs(problem, method, over) for method in methods}
+
+
+def falls_short(config: StudyConfig, full: StudyConfig) -> bool:
+    """Whether a configuration differs from that of full scale in anything but more rounds."""
+    differences = set(_differences(config, full))
+    return bool(differences) and not (differences == {"rounds"} and config.rounds > full.rounds)
 
 
 def scale_line(
-    plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Sequence[StudyConfig]], left_out: Sequence[str]
+    plan: Mapping[str, Sequence[StudyConfig]],
+    full: Mapping[str, Sequence[StudyConfig]],
+    left_out: Sequence[str],
+    is_full: bool,
 ) -> str:
     """What a reader has to know about the scale of some runs: in what they fall short of the paper's.
 
@@ -115,17 +129,15 @@ def scale_line(
         plan: by part of a target (a problem, say), the seeds of one of its runs.
         full: the same at full scale.
         left_out: runs of the full scale that there are none of.
+        is_full: whether all of them have full scale.
     """
     parts: dict[str, list[str]] = {}
-    short = bool(left_out)
     for part, configs in plan.items():
         seeds = f"{len(configs)} seed{'s' * (len(configs) > 1)}"
         differences = _differences(configs[0], full[part][0])
-        more_rounds_only = set(differences) == {"rounds"} and configs[0].rounds > full[part][0].rounds
-        short = short or (bool(differences) and not more_rounds_only)
         text = ", ".join([seeds, *(f"{name} {value}" for name, value in differences.items())])
         parts.setdefault(text, []).append(part)
-    head = "small scale (in brackets, full scale)" if short else "full scale"
+    head = "full scale" if is_full else "small scale (in brackets, full scale)"
     several = len(parts) > 1
     texts = [(f"{', '.join(names)}: " if several else "") + text for text, names in parts.items()]
     return f"{head}: " + "; ".join([*texts, *([f"left out: {', '.join(left_out)}"] if left_out else [])])

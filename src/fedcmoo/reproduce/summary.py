@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcmoo.checkpoint import write_atomically
+from fedcmoo.files import write_atomically
 from fedcmoo.report.page import Section, versions, write_page
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import ABSENT, FAILS, HOLDS, OPEN, OURS, all_claims, claims_table

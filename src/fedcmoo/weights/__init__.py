@@ -1,20 +1,32 @@
-"""Weighting rules: G (and losses, preferences) -> w on the simplex. Nothing here has the size of the model."""
+"""Weighting rules: G (and losses, preferences) -> w. Nothing here has the size of the model."""
 
+from fedcmoo.weights.at_least_equal import AtLeastEqual
 from fedcmoo.weights.base import WEIGHTS, Rule, Weights, check_rule, weigh
 from fedcmoo.weights.find_weights import FindWeights
 from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
 from fedcmoo.weights.normalized import Normalized
 from fedcmoo.weights.preference import check_preference, non_uniformity
+from fedcmoo.weights.projection import DualProj, UPGrad
 from fedcmoo.weights.simplex import project_on_simplex
 from fedcmoo.weights.torchjd import TorchJD
 from fedcmoo.weights.torchjd_rules import TORCHJD
 
-WEIGHTS |= {"find-weights": FindWeights, "min-norm": MinNorm, "normalized": Normalized, **TORCHJD}
+WEIGHTS |= {
+    "at-least-equal": AtLeastEqual,
+    "find-weights": FindWeights,
+    "min-norm": MinNorm,
+    "normalized": Normalized,
+    "dualproj": DualProj,
+    "upgrad": UPGrad,
+    **TORCHJD,
+}
 
 __all__ = [
     "TORCHJD",
     "WEIGHTS",
+    "AtLeastEqual",
+    "DualProj",
     "Fallback",
     "FindWeights",
     "FindWeightsPref",
@@ -23,6 +35,7 @@ __all__ = [
     "PreferenceWeights",
     "Rule",
     "TorchJD",
+    "UPGrad",
     "Weights",
     "check_preference",
     "check_rule",

@@ -9,14 +9,17 @@ import numpy as np
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.simplex import project_on_simplex
 
+EPSILON = 1e-5
+"""Keeps the scale of vanishing gradients away from zero."""
+
 
 @dataclass(frozen=True)
 class FindWeights:
     """K steps of w <- P(w - β G w) on the simplex (eq. 5), starting from the previous round's weights.
 
-    With `scale_free`, G is first divided by the squared mean of sqrt(diag(G) + 1e-4), so that β does not depend on
+    With `scale_free`, G is first divided by the squared mean of sqrt(diag(G) + 1e-5), so that β does not depend on
     the gradients' scale. Algorithm 2 does not mention it; the authors' runs do it, and without it no β fits two
-    experiments.
+    experiments. (They add 1e-4 to n·diag(G), with n = 10 clients a round.)
 
     Args:
         beta: the step size β; 0 leaves the weights as they are, which is FedAvg.
@@ -51,6 +54,6 @@ class FindWeights:
 
 
 def unit_scale(G: Matrix) -> Matrix:
-    """G [M, M] divided by the squared mean of sqrt(diag(G) + 1e-4), about the mean length of the M gradients."""
-    scaled: Matrix = G / np.sqrt(np.maximum(np.diag(G), 0) + 1e-4).mean() ** 2
+    """G [M, M] divided by the squared mean of sqrt(diag(G) + EPSILON), about the mean length of the M gradients."""
+    scaled: Matrix = G / np.sqrt(np.maximum(np.diag(G), 0) + EPSILON).mean() ** 2
     return scaled

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcmoo.types import Matrix
+from fedcmoo.types import Matrix, Vector
+
+ZERO = 1e-12
+"""A gradient shorter than this times the longest one counts as zero."""
 
 
 def root(G: Matrix) -> Matrix:
@@ -25,3 +28,16 @@ def positive_part(G: Matrix) -> Matrix:
     """
     A = root(G)
     return G if np.allclose(A @ A.T, G, rtol=0, atol=1e-14 * np.abs(G).max(initial=0)) else A @ A.T
+
+
+def unit_lengths(G: Matrix) -> Vector:
+    """What the gradients are divided by to have length 1, [M]: their lengths, or for those of length zero the longest
+    one's, and 1 where all are zero.
+
+    >>> unit_lengths(np.diag([4.0, 0.0, 9.0])).tolist()
+    [2.0, 3.0, 3.0]
+    """
+    length: Vector = np.sqrt(np.maximum(np.diag(G), 0))
+    longest = length.max()
+    length[length <= ZERO * longest] = longest if longest > 0 else 1.0
+    return length

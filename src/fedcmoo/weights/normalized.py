@@ -9,10 +9,8 @@ from torch import Tensor
 
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.base import WEIGHTS, Rule, check_rule, weigh
+from fedcmoo.weights.gramian import unit_lengths
 from fedcmoo.weights.min_norm import MinNorm
-
-ZERO = 1e-12
-"""A gradient shorter than this times the longest is zero and stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,9 @@ class Normalized:
         return self.remember(w, G, {})
 
     def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
-        length = np.sqrt(np.maximum(np.diag(G), 0))
-        longest = length.max()
-        if longest == 0:
+        if not (np.diag(G) > 0).any():
             return w
-        length[length <= ZERO * longest] = longest
+        length = unit_lengths(G)
         before = w * length  # the previous weights, as weights of the unit gradients
         v = weigh(self.weights, before / before.sum(), G / np.outer(length, length), memory)
         new: Vector = (v / length) / np.abs(v / length).sum()

@@ -11,18 +11,22 @@ from fedcmoo.types import Vector
 SMALLEST = 1e-12
 """A share û_k below this counts as this, so that its logarithm is finite: a loss may reach zero."""
 
+LARGEST = 1e6
+"""No number of a preference may be larger, nor smaller than its inverse."""
+
 
 def check_preference(preference: Sequence[float] | Vector, M: int | None = None) -> Vector:
-    """The preference r [M] with mean 1, or an error that says what a preference is.
+    """The preference r as a vector [M], or an error that says what a preference is.
 
-    Only ratios matter in r_1 F_1 = … = r_M F_M, so 2:1 and 20:10 are the same preference.
+    r is taken as it is, as in the authors' runs. Its ratios say where the losses should stand, r_1 F_1 = … = r_M F_M;
+    its size only says how fast an objective that is ahead may lose ground meanwhile (see `FindWeightsPref`).
 
     Args:
-        preference: one positive, finite number per objective; twice the number asks for half the loss.
+        preference: one positive number per objective; twice the number asks for half the loss.
         M: the number of objectives; None if it is not known yet.
 
     >>> check_preference((2, 1, 3), M=3).tolist()
-    [1.0, 0.5, 1.5]
+    [2.0, 1.0, 3.0]
     """
     try:
         r: Vector = np.asarray(preference, dtype=np.float64)
@@ -31,13 +35,8 @@ def check_preference(preference: Sequence[float] | Vector, M: int | None = None)
     if r.ndim != 1 or len(r) == 0 or (M is not None and len(r) != M):
         expected = "one number per objective" if M is None else f"one number per objective ({M})"
         raise ValueError(f"a preference must be {expected}, but got {preference!r}")
-    if not np.isfinite(r).all() or (r <= 0).any():
-        raise ValueError(f"every number of a preference must be positive and finite, but got {preference!r}")
-    largest = r.max()
-    if r.min() / largest < SMALLEST:
-        raise ValueError(f"the numbers of a preference must be within a factor of 1e12, but got {preference!r}")
-    r = r / largest  # the sum of huge numbers would overflow
-    r /= r.mean()
+    if not ((r >= 1 / LARGEST) & (r <= LARGEST)).all():
+        raise ValueError(f"every number of a preference must be from 1e-6 to 1e6, but got {preference!r}")
     return r
 
 

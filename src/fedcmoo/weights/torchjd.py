@@ -35,8 +35,8 @@ def aggregation() -> Any:
 class TorchJD:
     """One of torchjd's objects as a rule: weightings of Gramians, aggregators that have one, and NashMTL.
 
-    Negative eigenvalues of G (noise of a compressed estimate) count as zero. Where a rule gives no usable weights (all
-    zero, as CAGrad does at a stationary point, or not finite) the previous ones stay.
+    Negative eigenvalues of G (noise of a compressed estimate) count as zero. Where G is zero or a rule gives no usable
+    weights (all zero, as CAGrad does at a stationary point, or not finite) the previous ones stay.
 
     What an object remembers (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are resumed exactly
     and two runs with one object do not mix. NashMTL's state, a starting point for its solver, is new in every round.
@@ -78,6 +78,8 @@ def apply(rule: nn.Module, w: Vector, G: Matrix, memory: dict[str, Tensor], norm
     agg = aggregation()
     rule = copy.deepcopy(rule)
     G = positive_part(G)
+    if not G.any():  # nothing to weigh, and some rules divide by a length
+        return w
     if isinstance(rule, agg.NashMTL):  # it wants a Jacobian: any one with this Gramian does
         rule, stat = rule.weighting, torch.from_numpy(root(G))
     else:

@@ -1,4 +1,4 @@
-"""torchjd's rules by name and settings: `FedCMOO(weights=UPGrad())`, or `--weights upgrad`.
+"""torchjd's rules by name and settings: `FedCMOO(weights=CAGrad())`, or `--weights cagrad`.
 
 One sentence says what each is; torchjd's documentation has the formulas, and names the papers.
 """
@@ -39,22 +39,6 @@ class NamedRule(ABC):
 
     def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
         return apply(self.make(len(w)), w, G, memory, self.normalize)
-
-
-@dataclass(frozen=True)
-class UPGrad(NamedRule):
-    """Each gradient projected so that it conflicts with none, then their mean: no objective gets worse."""
-
-    def make(self, M: int) -> Any:
-        return aggregation().UPGradWeighting()
-
-
-@dataclass(frozen=True)
-class DualProj(NamedRule):
-    """The mean gradient, projected so that it conflicts with none."""
-
-    def make(self, M: int) -> Any:
-        return aggregation().DualProjWeighting()
 
 
 @dataclass(frozen=True)
@@ -200,8 +184,6 @@ class Mean(NamedRule):
 
 
 TORCHJD: dict[str, type[NamedRule]] = {
-    "upgrad": UPGrad,
-    "dualproj": DualProj,
     "mgda": FrankWolfeMGDA,
     "cagrad": CAGrad,
     "nash-mtl": NashMTL,

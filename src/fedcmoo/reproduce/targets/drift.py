@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import Labelled, SavedRun
-from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
+from fedcmoo.run import SavedRun
 
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 """Local steps; 10 is what all other runs have."""
@@ -74,7 +75,7 @@ def _line(runs: Labelled, label: str, steps: Sequence[int]) -> Line:
 
 def _table(results: Results, steps: Sequence[int], note: str) -> Table:
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for part, runs in results.items():
         for label in LABELS:
             cells = [mean_and_spread(_accuracies(runs[f"{label} {K}"])) for K in steps]

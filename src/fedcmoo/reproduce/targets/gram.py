@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from fedcmoo.bench.gram_result import PAPER, GramBench
-from fedcmoo.report.gram_chart import errors, gram_chart, load_bench
-from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.bench.gram_result import PAPER, GramBench, gram_chart
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
@@ -29,7 +28,7 @@ class Gram(Target):
         return {"FedCMOO-Pref": [GramStudy.of(c, 1 if study.full else SMALL_EVERY) for c in configs]}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        benches = {part: [load_bench(run.folder) for run in runs["FedCMOO-Pref"]] for part, runs in results.items()}
+        benches = {part: [GramBench.load(run.folder) for run in runs["FedCMOO-Pref"]] for part, runs in results.items()}
         chart = gram_chart("gram", list(benches.values()), [PROBLEMS[part] for part in benches], note)
         measured: dict[str, list[float]] = {}
         for part, same in benches.items():
@@ -40,7 +39,7 @@ class Gram(Target):
 def at_d(bench: GramBench, estimator: str) -> float | None:
     """The mean error in percent at an upload of d, or of nearly nothing for the sum of Gram matrices; None if d is too
     little for the estimator, as for the quantizer and 40 objectives."""
-    by_budget = errors(bench, estimator)
+    by_budget = bench.errors(estimator)
     return by_budget[max(by_budget)] if by_budget else None
 
 
@@ -52,10 +51,14 @@ def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
     measured = {
         f"gram-mask-one-way-{part}": gap("one-way random mask", "one-way randomized SVD"),
         f"gram-mask-two-way-{part}": gap("two-way random mask, as run", "two-way randomized SVD, as run"),
+        f"gram-sum-{part}": gap("sum of client Grams", "two-way randomized SVD, as run"),
         f"gram-sketch-{part}": gap("one-way randomized SVD", "sketch"),
     }
     if part == "celeba":
-        measured[f"gram-top-k-{part}"] = gap("one-way top-k", "one-way randomized SVD")
+        measured[f"gram-top-k-{part}"] = gap("one-way top-k, as counted", "one-way randomized SVD")
+        measured[f"gram-top-k-two-way-{part}"] = gap(
+            "two-way top-k, as run and counted", "two-way randomized SVD, as run"
+        )
     return measured
 
 
@@ -64,7 +67,7 @@ def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
     for part in benches:
         header += [PROBLEMS[part], "paper"]
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for estimator in (*PAPER, *OURS):
         row = [estimator]
         for part, same in benches.items():
@@ -74,7 +77,7 @@ def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
             records += [
                 {"experiment": part, "estimator": estimator, "run": n, "budget": budget, "nrmse": error, "paper": paper}
                 for n, bench in enumerate(same)
-                for budget, error in errors(bench, estimator).items()
+                for budget, error in bench.errors(estimator).items()
             ]
         rows.append(row)
     return Table("gram", "Average nRMSE (%) of the Gram matrix at unit scale", header, rows, records, note)

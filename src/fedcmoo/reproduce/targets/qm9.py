@@ -10,12 +10,14 @@ import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
-from fedcmoo.report.runs import Labelled, SavedRun
-from fedcmoo.report.table import Record, Table, mean_and_spread
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.curves import loss_lead
 from fedcmoo.reproduce.targets.radial import radial_panel
+from fedcmoo.run import SavedRun
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
 MODELS = "uploaded data / (model size × clients per round)"
@@ -73,7 +75,7 @@ def _in_models(line: Line, runs: Labelled) -> Line:
 
 def _at_upload(run: SavedRun, uploaded: float) -> float | None:
     """The mean loss at a total upload, between evaluations on a straight line; None before and after all of them."""
-    at = [run.uploaded[record.round - 1] for record, _ in run.evaluated]
+    at = [run.uploaded_by_round[record.round - 1] for record, _ in run.evaluated]
     return float(np.interp(uploaded, at, run.curve("loss"))) if at[0] <= uploaded <= at[-1] else None
 
 
@@ -81,12 +83,12 @@ def _measure(runs: Labelled) -> dict[str, Sequence[float]]:
     fsmgda, fedcmoo, pref = (runs[label] for label in ("FSMGDA", "FedCMOO", "FedCMOO-Pref"))
 
     def same_upload(ours: Sequence[SavedRun]) -> list[float]:
-        pairs = [(_at_upload(b, a.uploaded[-1]), a.mean("loss")) for a, b in zip(ours, fsmgda, strict=True)]
+        pairs = [(_at_upload(b, a.uploaded), a.mean("loss")) for a, b in zip(ours, fsmgda, strict=True)]
         return [100 * (1 - own / other) for other, own in pairs if other is not None]
 
-    uploads = [run.uploaded[-1] / sum(len(r.cohort) for r in run.history) / model_bytes(runs) for run in fedcmoo]
+    uploads = [run.uploaded / sum(len(r.cohort) for r in run.history) / model_bytes(runs) for run in fedcmoo]
     return {
-        "qm9-rounds": [100 * (1 - a.mean("loss") / b.mean("loss")) for a, b in zip(fedcmoo, fsmgda, strict=True)],
+        "qm9-rounds": loss_lead(fedcmoo, fsmgda),
         "qm9-upload": same_upload(fedcmoo),
         "qm9-upload-pref": same_upload(pref),
         "qm9-every-task": [
@@ -98,15 +100,15 @@ def _measure(runs: Labelled) -> dict[str, Sequence[float]]:
 
 
 def _table(runs: Labelled, note: str) -> Table:
-    names = list(runs["FedCMOO"][0].final)
+    names = list(runs["FedCMOO"][0].scores)
     rows: list[list[str]] = []
-    records: list[Record] = []
+    records: list[CsvRow] = []
     for label, same in runs.items():
-        cells = [mean_and_spread([run.final[name]["loss"] for run in same], 3) for name in names]
-        total = float(np.mean([run.uploaded[-1] for run in same])) / 1e6
+        cells = [mean_and_spread([run.scores[name]["loss"] for run in same], 3) for name in names]
+        total = float(np.mean([run.uploaded for run in same])) / 1e6
         rows.append([label, mean_and_spread([run.mean("loss") for run in same], 3), *cells, f"{total:.0f}"])
         records += [
-            {"method": label, "seed": run.seed, "task": name, "loss": run.final[name]["loss"]}
+            {"method": label, "seed": run.seed, "task": name, "loss": run.scores[name]["loss"]}
             for run in same
             for name in names
         ]

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.runs import Labelled, SavedRun
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.table1 import METHODS
+from fedcmoo.run import SavedRun
 
 
 class Radial(Target):
@@ -39,7 +40,7 @@ class Radial(Target):
 def radial_panel(title: str, runs: Labelled) -> Panel:
     """The final losses of every method, an objective a spoke, means over seeds."""
     lines = [Line(label, {}, _losses(same)) for label, same in runs.items()]
-    return Panel(title, "test loss", lines, spokes=list(next(iter(runs.values()))[0].final))
+    return Panel(title, "test loss", lines, spokes=list(next(iter(runs.values()))[0].scores))
 
 
 def _losses(runs: Sequence[SavedRun]) -> list[float]:

@@ -1,0 +1,136 @@
+"""What a comparison of weighting rules found: tables and a figure of the losses against those of FedAvg."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from fedcmoo.report.table import Table
+from fedcmoo.types import Matrix
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FEDAVG = "fedavg"
+
+Losses = Matrix
+"""Final test losses, [seeds, M]; infinite where the run diverged."""
+
+SHOWN = 50.0
+"""The colours of the figure end at this change, in percent."""
+
+
+@dataclass(frozen=True)
+class WeightsBench:
+    """The losses of rules and of FedAvg on several problems.
+
+    Attributes:
+        objectives: by problem, the objectives' names.
+        losses: by problem and rule, the final losses; FedAvg is one of the rules.
+        alone: by problem, the loss of each objective when it is trained alone.
+    """
+
+    objectives: Mapping[str, Sequence[str]]
+    losses: Mapping[str, Mapping[str, Losses]]
+    alone: Mapping[str, Losses]
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules' names, the best mean rank first."""
+        names = list(next(iter(self.losses.values())))
+        return sorted(names, key=self.mean_rank)
+
+    def change(self, problem: str, rule: str) -> Losses:
+        """100 (F_k / F_k of FedAvg - 1): how much larger each loss is than with FedAvg, in percent, [seeds, M]."""
+        change: Losses = 100 * (self.losses[problem][rule] / self.losses[problem][FEDAVG] - 1)
+        return change
+
+    def worst_against_alone(self, problem: str, rule: str) -> Losses:
+        """max_k F_k / F_k of training objective k alone, [seeds]: the objective that pays most for the common model."""
+        worst: Losses = (self.losses[problem][rule] / self.alone[problem]).max(axis=1)
+        return worst
+
+    def mean_rank(self, rule: str) -> float:
+        """The rule's rank among all rules by loss, mean over problems, seeds and objectives; 1 is the best."""
+        ranks = []
+        for found in self.losses.values():
+            place = list(found).index(rule)
+            ranks.append(rankdata(np.stack(list(found.values())), axis=0)[place].mean())
+        return float(np.mean(ranks))
+
+    def overview(self) -> Table:
+        """A line for each rule, the best mean rank first."""
+        problems = list(self.losses)
+        header = ["rule", "mean rank", *(f"Δ {p}" for p in problems), "largest loss", "better worst objective"]
+        rows = []
+        for rule in self.rules:
+            changes = {problem: self.change(problem, rule) for problem in problems}
+            better = [self.worst_against_alone(p, rule) < self.worst_against_alone(p, FEDAVG) for p in problems]
+            rows.append(
+                [
+                    rule,
+                    f"{self.mean_rank(rule):.1f}",
+                    *(_percent(change.mean()) for change in changes.values()),
+                    _percent(max(change.mean(axis=0).max() for change in changes.values())),
+                    f"{np.sum(better)} of {np.size(better)}",
+                ]
+            )
+        note = (
+            "Test losses, mean over seeds. Δ: change against FedAvg in percent, mean over objectives (delta_M with "
+            "FedAvg as the reference; negative is better). Largest loss: the change of the objective that fares worst "
+            "against FedAvg, of all problems. Better worst objective: runs in which the objective that is worst "
+            "against being trained alone is better than FedAvg's."
+        )
+        return Table("weights", "Weighting rules against FedAvg", header, rows, self.records(), note)
+
+    def records(self) -> list[dict[str, str | float]]:
+        """Every objective's mean loss with every rule, its change against FedAvg, and its loss when trained alone."""
+        return [
+            {
+                "problem": problem,
+                "rule": rule,
+                "objective": name,
+                "loss": float(self.losses[problem][rule][:, k].mean()),
+                "change": float(self.change(problem, rule)[:, k].mean()),
+                "alone": float(self.alone[problem][:, k].mean()),
+            }
+            for problem, names in self.objectives.items()
+            for rule in self.rules
+            for k, name in enumerate(names)
+        ]
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The change against FedAvg of every objective (columns) with every rule (rows): green is better."""
+        from matplotlib.figure import Figure
+
+        rules = [rule for rule in self.rules if rule != FEDAVG]
+        columns = [(problem, name) for problem, names in self.objectives.items() for name in names]
+        values = np.array([np.concatenate([self.change(p, rule).mean(axis=0) for p in self.losses]) for rule in rules])
+        figure = Figure(figsize=(2 + 0.5 * len(columns), 2 + 0.3 * len(rules)), layout="constrained")
+        ax = figure.subplots()
+        image = ax.imshow(np.clip(values, -SHOWN, SHOWN), cmap="RdYlGn_r", vmin=-SHOWN, vmax=SHOWN, aspect="auto")
+        for (i, j), value in np.ndenumerate(values):
+            ax.text(j, i, f"{value:+.0f}" if abs(value) < 1000 else "", ha="center", va="center", fontsize=7)
+        ax.set_xticks(range(len(columns)), [f"{p}: {name}" for p, name in columns], rotation=60, ha="right", fontsize=8)
+        ax.set_yticks(range(len(rules)), rules, fontsize=8)
+        figure.colorbar(image, label="test loss against FedAvg, %", extend="both")
+        if path is not None:
+            figure.savefig(path, dpi=120)
+        return figure
+
+    def summary(self) -> dict[str, Any]:
+        """The comparison as plain data, for JSON."""
+        return {
+            "objectives": {problem: list(names) for problem, names in self.objectives.items()},
+            "losses": {p: {rule: found.tolist() for rule, found in rules.items()} for p, rules in self.losses.items()},
+            "alone": {problem: found.tolist() for problem, found in self.alone.items()},
+        }
+
+
+def _percent(change: float) -> str:
+    return f"{change:+.1f}" if np.isfinite(change) else "diverged"

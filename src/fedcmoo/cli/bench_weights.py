@@ -1,0 +1,82 @@
+"""`fedcmoo bench weights`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcmoo.callbacks import Callback, ProgressBar
+from fedcmoo.cli.common import (
+    AsJson,
+    DataFolder,
+    Rounds,
+    Seeds,
+    different,
+    err,
+    errors_for_people,
+    given,
+    known,
+    out,
+    print_json,
+    seed_numbers,
+)
+from fedcmoo.config import variants
+from fedcmoo.experiments import PROBLEMS
+from fedcmoo.files import write_atomically
+from fedcmoo.weights import WEIGHTS
+
+
+def weights(
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            help="weighting rules, separated by commas", show_default="all but krum, which wants three objectives"
+        ),
+    ] = None,
+    problems: Annotated[
+        str | None, typer.Option(help="ready-made problems, separated by commas", show_default="the suite")
+    ] = None,
+    seeds: Seeds = "0,1,2",
+    rounds: Rounds = None,
+    data: DataFolder = None,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="the folder of the runs")] = Path("runs/bench-weights"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare weighting rules with FedAvg on problems whose objectives differ in scale or conflict.
+
+    Each run has a folder of its own; the same command again goes on where it was interrupted.
+    """
+    from fedcmoo.bench.weights import SUITE, Suite
+
+    with errors_for_people():
+        chosen = different("--rules", rules) if rules else [name for name in WEIGHTS if name != "krum"]
+        on = different("--problems", problems) if problems else SUITE
+        for rule in chosen:
+            known("weighting rule", rule, WEIGHTS)
+        for problem in on:
+            known("problem", problem, [*PROBLEMS, *variants()])
+        over = given(rounds=rounds, data=data and str(data))
+        suite = Suite(folder, seed_numbers(seeds), over, _with_progress)
+        try:
+            bench = suite.bench(chosen, on)
+        except KeyboardInterrupt:
+            err.print("interrupted; what is done is saved. The same command goes on with it.")
+            raise typer.Exit(130) from None
+        table = bench.overview()
+        write_atomically(folder / "weights.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+        write_atomically(folder / "weights.md", table.markdown().encode())
+        write_atomically(folder / "weights.csv", table.csv().encode())
+        bench.plot(folder / "weights.png")
+        if as_json:
+            print_json(bench.summary())
+        else:
+            out.print(table.markdown(), markup=False, soft_wrap=True)
+            out.print(f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run", soft_wrap=True)
+
+
+def _with_progress(name: str) -> list[Callback]:
+    err.print(f"{name}:")
+    return [ProgressBar(err)]

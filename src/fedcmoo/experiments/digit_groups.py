@@ -1,0 +1,70 @@
+"""Groups of clients as objectives: one model for all, judged by the group that fares worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedcmoo.data.partition import IntArray, Partition, iid
+from fedcmoo.experiments.losses import nll
+from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.problem import Objective, accuracy
+
+GROUPS = ("upright", "turned", "mirrored", "faint")
+"""How the digits of each group of clients are drawn; the last one with noise in addition."""
+
+ELSEWHERE = -1
+"""The target of a sample for the objectives of the other groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitGroups(TableProblem):
+    """scikit-learn's digits in four groups of clients: upright, upside down, mirrored, and faint with noise.
+
+    Every group is an objective: the cross-entropy on the data of its clients. A 6 of the second group looks like a 9 of
+    the first one, and the last group is harder than the other ones, so one small model cannot serve all alike.
+    """
+
+    name: ClassVar[str] = "digit-groups"
+    title: ClassVar[str] = "digits in four groups of clients, each group an objective; no download"
+
+    clients: int = 12
+    hidden: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clients % len(GROUPS):
+            raise ValueError(f"clients must be a multiple of the {len(GROUPS)} groups, but got {self.clients}")
+
+    def table(self) -> Table:
+        """449 digits of each group."""
+        from sklearn.datasets import load_digits
+
+        images, labels = load_digits(return_X_y=True)
+        n = len(images) - len(images) % len(GROUPS)
+        x = images[:n].reshape(-1, 8, 8) / 16
+        group = np.arange(n) % len(GROUPS)
+        noise = np.random.default_rng(0).normal(scale=0.15, size=x.shape)
+        drawn = [x, x[:, ::-1, ::-1], x[:, :, ::-1], 0.5 * x + noise]
+        inputs = np.select([(group == k)[:, None, None] for k in range(len(GROUPS))], drawn)
+        targets = {name: torch.from_numpy(np.where(group == k, labels[:n], ELSEWHERE)) for k, name in enumerate(GROUPS)}
+        return Table(torch.from_numpy(inputs.reshape(n, -1)).float(), targets, group)
+
+    def partition(self, labels: IntArray, rng: np.random.Generator) -> Partition:
+        """Every client is of one group, and has an equal share of its samples."""
+        each = self.clients // len(GROUPS)
+        members = [np.flatnonzero(labels == k) for k in range(len(GROUPS))]
+        dealt = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]
+        return Partition([index for group in dealt for index in group], len(labels))
+
+    def objectives(self) -> list[Objective]:
+        """The cross-entropy of each group."""
+        return [Objective(name, nll, metrics=[accuracy]) for name in GROUPS]
+
+    def model(self, inputs: int) -> nn.Module:
+        """A network with one hidden layer, the same for all groups."""
+        return nn.Sequential(nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, 10))

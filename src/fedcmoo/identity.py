@@ -1,0 +1,97 @@
+"""What makes two runs the same run: problem, method and numerics, as names with texts, and how two of them differ."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcmoo.data.base import Data
+from fedcmoo.data.remote import NotHereError
+from fedcmoo.engines.base import Engine, numerics
+from fedcmoo.methods.base import Method
+from fedcmoo.problem import Problem
+
+Identity = dict[str, str]
+"""By name, such as "method.client_lr" or "client 3"."""
+
+SHOWN = 8
+"""So many differences are shown; further ones are counted."""
+
+SAMPLES = 8
+"""So many samples of each part of the data are part of a run's identity, by a checksum."""
+
+
+def identity(problem: Problem, method: Method, engine: Engine, clients_per_round: int, seed: int) -> Identity:
+    """What a run is, as far as it changes the results.
+
+    Clients count with their sizes if they lie in a list or tuple; other sequences may load them lazily.
+    """
+    found = {
+        "problem": problem.name,
+        "objectives": ", ".join(objective.name for objective in problem.objectives),
+        "clients": str(problem.N),
+        "clients_per_round": str(clients_per_round),
+        "seed": str(seed),
+        "parameters": str(sum(p.numel() for p in problem.model.parameters() if p.requires_grad)),
+        "buffers": str(sum(b.numel() for b in problem.model.buffers())),
+        **{f"engine.{name}": str(value) for name, value in numerics(engine).items()},
+        **dict(_flat("method", method)),
+    }
+    found |= {f"model.{name}": str(list(p.shape)) for name, p in problem.model.named_parameters() if p.requires_grad}
+    if isinstance(problem.clients, (list, tuple)):
+        found |= {f"client {i}": f"{len(problem.client(i))} samples" for i in range(problem.N)}
+    parts = {"client 0": _first_client(problem), "test": problem.test, "validation": problem.validation}
+    return found | {f"{part} data": _content(data) for part, data in parts.items() if data is not None}
+
+
+def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """What two runs have both, but not alike, one a line; empty if they are the same run.
+
+    >>> print(differences({"seed": "0", "method.client_lr": "0.3"}, {"seed": "0", "method.client_lr": "0.1"}))
+      method.client_lr: 0.3 there, 0.1 here
+    """
+    different = [name for name in there if name in here and there[name] != here[name]]
+    lines = [f"  {name}: {there[name]} there, {here[name]} here" for name in different]
+    if len(lines) > SHOWN:
+        lines[SHOWN:] = [f"  and {len(lines) - SHOWN} more"]
+    return "\n".join(lines)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """A settings object as its class and its settings, those within it too."""
+    if not is_dataclass(value):
+        # Functions and objects lie elsewhere in another process.
+        yield name, re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return
+    yield name, type(value).__name__
+    for field in fields(value):
+        yield from _flat(f"{name}.{field.name}", getattr(value, field.name))
+
+
+def _first_client(problem: Problem) -> Data | None:
+    try:
+        return problem.client(0)
+    except NotHereError:
+        return None
+
+
+def _content(data: Data) -> str:
+    """The number of samples and a checksum of the first ones, unless they are different at every look."""
+    index = torch.arange(min(SAMPLES, len(data)))
+    sums = {hashlib.sha256(b"".join(_bytes(data.batch(index)))).hexdigest()[:12] for _ in range(2)}
+    return f"{len(data)} samples" + (f" (checksum {sums.pop()})" if len(sums) == 1 else "")
+
+
+def _bytes(value: Any) -> Iterator[bytes]:
+    """The bytes of all tensors in nested tuples, lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _bytes(part)

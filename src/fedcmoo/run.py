@@ -1,0 +1,113 @@
+"""A run as tables and figures see it: its settings and the record of every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+from fedcmoo.evaluation import Scores, mean_score
+from fedcmoo.history import Record, read_history
+from fedcmoo.methods import METHODS
+from fedcmoo.settings import read_toml
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings and the history of a run.
+
+    Attributes:
+        config: the table of its settings, as far as they are known.
+        history: one record per round.
+    """
+
+    config: Mapping[str, Any]
+    history: Sequence[Record]
+
+    @property
+    def problem(self) -> str:
+        """The problem's name."""
+        return str(self.config["problem"]["name"])
+
+    @property
+    def method(self) -> str:
+        """The method's name in tables and figures."""
+        name = str(self.config["method"]["name"])
+        return METHODS[name].label() if name in METHODS else name
+
+    @property
+    def seed(self) -> int:
+        """The seed from which everything random derives."""
+        return int(self.config.get("seed", 0))
+
+    @property
+    def evaluated(self) -> list[tuple[Record, Scores]]:
+        """The rounds with an evaluation, on test data or else validation data."""
+        return [(record, record.scores) for record in self.history if record.scores]
+
+    @property
+    def scores(self) -> Scores:
+        """Losses and metrics by objective of the last evaluation; empty without any."""
+        return next((record.scores for record in reversed(self.history) if record.scores), {})
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The last round's weights by objective."""
+        return self.history[-1].weights
+
+    @property
+    def uploaded(self) -> int:
+        """Bytes that all clients together sent to the server."""
+        return sum(sum(record.up.values()) for record in self.history)
+
+    @property
+    def uploaded_by_round(self) -> list[int]:
+        """Bytes that all clients together have sent after each round."""
+        return list(accumulate(sum(record.up.values()) for record in self.history))
+
+    @property
+    def downloaded(self) -> int:
+        """Bytes that the server sent to all clients together."""
+        return sum(sum(record.down.values()) for record in self.history)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all rounds."""
+        return sum(sum(record.seconds.values()) for record in self.history)
+
+    def values(self, metric: str) -> list[float]:
+        """One of the last scores, for each objective that has it."""
+        return [scores[metric] for scores in self.scores.values() if metric in scores]
+
+    def mean(self, metric: str) -> float:
+        """The mean over objectives of one of the last scores."""
+        return mean_score(self.scores, metric)
+
+    def curve(self, metric: str) -> list[float]:
+        """The mean over objectives at every evaluation."""
+        return [mean_score(scores, metric) for _, scores in self.evaluated]
+
+
+LabelledRuns = Mapping[str, Sequence[Run]]
+"""By label, the runs of one or several seeds."""
+
+
+@dataclass(frozen=True)
+class SavedRun(Run):
+    """A run that was read from its folder."""
+
+    folder: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The run in a folder. A run within a sweep has its settings from the sweep, and its name from its folder."""
+        config: dict[str, Any] = {"problem": {"name": folder.parent.name}, "method": {"name": folder.name}}
+        own, sweep = folder / "config.toml", folder.parent.parent / "sweep.toml"
+        if own.exists():
+            config |= read_toml(own)
+        elif sweep.exists():
+            name = folder.name.replace("_", ":") if folder.parent.name == "points" else folder.name
+            config = {**read_toml(sweep), "method": {"name": name}}
+        return cls(config, read_history(folder / "history.jsonl"), folder)

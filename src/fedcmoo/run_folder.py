@@ -1,0 +1,164 @@
+"""A run's folder: configuration, history, checkpoints and model, each of them whole at any moment.
+
+config.toml                      what was run (written by the command line)
+history.jsonl                    a line per round
+checkpoint.safetensors           the server's state after some round
+checkpoint-previous.safetensors  the one before it
+model.safetensors                the final model's state dict
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import safetensors.torch
+from torch import nn
+
+from fedcmoo.checkpoint import Checkpoint
+from fedcmoo.files import DamagedError, remove_unfinished, write_atomically
+from fedcmoo.history import Record, read_history
+from fedcmoo.identity import Identity, differences
+from fedcmoo.rounds import Server
+
+HISTORY, NEWEST, PREVIOUS = "history.jsonl", "checkpoint.safetensors", "checkpoint-previous.safetensors"
+
+log = logging.getLogger(__name__)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was begun in a folder, so that it can be resumed."""
+    return (folder / HISTORY).exists()
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Args:
+        path: made if it is not there.
+        run: what run it is; a checkpoint of another run is refused.
+    """
+
+    def __init__(self, path: Path, run: Identity) -> None:
+        self.path = path
+        self._run = run
+        self._saved = 0
+        self._history: IO[str] | None = None
+        self._lock: IO[str] | None = None
+
+    def begin(self, server: Server, resume: bool) -> list[Record]:
+        """Make the folder this process's; returns the rounds that are done.
+
+        A new run needs a folder without rounds, which would be lost. To resume is to put the server back into the
+        state of the newest checkpoint that is not damaged; without a checkpoint yet, it stays as it is and no round
+        is done.
+        """
+        if resume and not holds_run(self.path):
+            raise FileNotFoundError(f"resume needs the folder of a run, with a {HISTORY}, but {self.path} has none")
+        _make(self.path)
+        self._lock = _locked(self.path)
+        remove_unfinished(self.path)
+        history = self.path / HISTORY
+        lost = 0 if resume else len(read_history(history))
+        if lost:
+            raise ValueError(
+                f"{self.path} already holds a run of {lost} rounds: go on with it by resume=True, or choose another"
+            )
+        records = self._load(server) if resume else []
+        write_atomically(history, "".join(record.to_json() + "\n" for record in records).encode())
+        if not records:
+            for name in (NEWEST, PREVIOUS):
+                (self.path / name).unlink(missing_ok=True)
+        self._saved = server.round
+        self._history = history.open("a")
+        return records
+
+    def append(self, record: Record) -> None:
+        """Add a round to the history."""
+        assert self._history is not None
+        self._history.write(record.to_json() + "\n")
+        self._history.flush()
+
+    def save(self, server: Server) -> None:
+        """Write the server's state after a round, unless it is the one saved last; the history reaches the disk first.
+
+        The checkpoint before stays as a second one, unless the server went back to an earlier round than that one's:
+        then it was no good.
+        """
+        assert self._history is not None
+        if server.round == self._saved:
+            return
+        os.fsync(self._history.fileno())
+        keep = self.path / PREVIOUS if server.round > self._saved else None
+        write_atomically(self.path / NEWEST, Checkpoint.of(server, self._run).encode(), keep)
+        self._saved = server.round
+
+    def _load(self, server: Server) -> list[Record]:
+        """Put the server back into the state of a checkpoint; returns the history up to there."""
+        damage = []
+        for path in [self.path / name for name in (NEWEST, PREVIOUS) if (self.path / name).exists()]:
+            try:
+                checkpoint = Checkpoint.decode(path.read_bytes())
+                self._check_same(checkpoint)
+                records = read_history(self.path / HISTORY, checkpoint.round)
+                checkpoint.restore(server)
+            except DamagedError as error:
+                damage.append(f"{path} cannot be used: {error}")
+                continue
+            if damage:
+                log.warning("%s; going on from the one before, of round %d", damage[0], checkpoint.round)
+            if path.name == PREVIOUS:
+                os.replace(path, self.path / NEWEST)
+            return records
+        if damage:
+            raise ValueError("; ".join(damage) + ". Delete the checkpoints to start again from round 1")
+        return []
+
+    def _check_same(self, checkpoint: Checkpoint) -> None:
+        different = differences(checkpoint.run, self._run)
+        if different:
+            raise ValueError(
+                f"{self.path} holds another run:\n{different}\n"
+                "go on with the settings and data it was begun with, or choose another folder"
+            )
+
+    def save_model(self, module: nn.Module) -> None:
+        """Write the model's state dict."""
+        state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+        write_atomically(self.path / "model.safetensors", safetensors.torch.save(state))
+
+    def close(self) -> None:
+        """Close the history file."""
+        if self._history is not None:
+            self._history.close()
+            self._history = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"the output folder must be writable, but {folder} is not: {error.strerror}") from None
+
+
+def _locked(folder: Path) -> IO[str]:
+    """A file in the folder that only one process can hold at a time; when that process ends, the system lets go."""
+    file = (folder / ".lock").open("w")
+    try:
+        import fcntl
+    except ImportError:  # Windows: without protection
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
+    return file

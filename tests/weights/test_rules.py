@@ -1,0 +1,167 @@
+"""Properties that every weighting rule has, and exact solutions of those that project gradients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedcmoo import FedCMOO, fit
+from fedcmoo.randomness import seeded
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights import TORCHJD, WEIGHTS, AtLeastEqual, DualProj, UPGrad
+from fedcmoo.weights.base import Rule, weigh
+from tests.core.problems import quadratics
+from tests.core.test_weights import gram
+
+RAISED = ("at-least-equal", "dualproj", "upgrad")
+"""Rules whose weights are at least those of FedAvg, and do not sum to one."""
+
+ORDERED = ("krum", "pcd", "pcgrad", "gradvac", "random")
+"""Rules that treat objectives by their order or at random."""
+
+FIXED_STEPS = ("modo", "sdmgrad")
+"""Rules that take gradient steps of a fixed size."""
+
+KINDS = ("plain", "duplicate", "zero", "opposite")
+
+
+def make(name: str) -> Rule:
+    if name in TORCHJD:
+        pytest.importorskip("torchjd", reason="the extra torchjd is not installed")
+    if name == "nash-mtl":
+        pytest.importorskip("ecos", reason="ecos is not installed")
+    return WEIGHTS[name]()
+
+
+def weights(rule: Rule, G: Matrix, w: Vector | None = None) -> Vector:
+    """The rule's weights in a first round, as `reweigh` computes them."""
+    with seeded(torch.device("cpu"), 0, "weights"):
+        return weigh(rule, np.full(len(G), 1 / len(G)) if w is None else w, G, {})
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_are_finite_and_of_a_comparable_size(name: str) -> None:
+    """For Gram matrices of every kind, with noise that makes them indefinite too."""
+    rule = make(name)
+    for seed, kind in enumerate(KINDS):
+        G = gram(4, 9, seed, kind)
+        noise = np.random.default_rng(seed).normal(scale=1e-3 * np.diag(G).max(), size=G.shape)
+        for matrix in (G, G + noise + noise.T, np.zeros((4, 4))):
+            w = weights(rule, matrix)
+            assert w.shape == (4,)
+            assert np.isfinite(w).all()
+            if name in RAISED:
+                assert (w >= 1 / 4 - 1e-12).all()
+            else:
+                assert np.abs(w).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in ORDERED])
+def test_the_order_of_objectives_does_not_matter(name: str) -> None:
+    rule, order = make(name), np.array([2, 0, 3, 1])
+    for seed in range(3):
+        G = gram(4, 9, seed, "plain")
+        G /= np.diag(G).max()
+        assert np.allclose(weights(rule, G)[order], weights(rule, G[np.ix_(order, order)]), atol=2e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in FIXED_STEPS])
+def test_a_common_factor_of_all_losses_does_not_matter(name: str) -> None:
+    rule = make(name)
+    G = gram(3, 9, 1, "plain")
+    G /= np.diag(G).max()
+    assert np.allclose(weights(rule, 100 * G), weights(rule, G), atol=0.02)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_every_rule_trains_and_is_resumed_exactly(name: str, tmp_path: Path) -> None:
+    """Four rounds at once, and two rounds twice: random rules draw the same, and what rules remember is kept."""
+    problem = quadratics(M=3)
+    method = FedCMOO(weights=make(name), client_lr=0.05, local_steps=2, batch_size=2)
+    whole = fit(problem, method, rounds=4, seed=3)
+    fit(problem, method, rounds=2, seed=3, folder=tmp_path)
+    torch.manual_seed(123)  # the global generator must not matter
+    resumed = fit(problem, method, rounds=4, seed=3, folder=tmp_path, resume=True)
+    assert [r.weights for r in whole.history] == [r.weights for r in resumed.history]
+    assert torch.equal(whole.model.x, resumed.model.x)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("M", [2, 3, 11, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_projections_satisfy_their_optimality_conditions(M: int, kind: str) -> None:
+    """For min over w >= u of w^T G w: Gw >= 0, with equality where w > u. Then no objective gets worse."""
+    for seed in range(5):
+        G = gram(M, 60, seed, kind)
+        w = weights(DualProj(), G)
+        slack = (G @ w) / np.diag(G).max()
+        assert slack.min() > -1e-6
+        assert np.abs(slack[w > 1 / M + 1e-6]).max(initial=0) < 1e-6
+        assert w @ G @ w <= G.mean() * (1 + 1e-9)  # never longer than the mean gradient
+        assert (G @ weights(UPGrad(), G) / np.diag(G).max()).min() > -1e-6
+
+
+def test_projections_agree_with_a_qp_solver() -> None:
+    cvxpy = pytest.importorskip("cvxpy", reason="the extra dev is not installed")
+
+    def solve(G: Matrix, u: Vector) -> Vector:
+        v = cvxpy.Variable(len(u))
+        cvxpy.Problem(cvxpy.Minimize(cvxpy.quad_form(v, cvxpy.psd_wrap(G))), [v >= u]).solve(solver="CLARABEL")
+        return np.asarray(v.value)
+
+    for seed in range(5):
+        G = gram(4, 9, seed, "plain")
+        G /= np.diag(G).max()
+        assert np.allclose(weights(DualProj(), G), solve(G, np.full(4, 0.25)), atol=1e-4)
+        rows = [solve(G, 0.25 * row) for row in np.eye(4)]
+        assert np.allclose(weights(UPGrad(), G), np.sum(rows, axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "rule"), [("UPGradWeighting", UPGrad()), ("DualProjWeighting", DualProj())])
+def test_projections_agree_with_torchjd(name: str, rule: Rule) -> None:
+    aggregation: Any = pytest.importorskip("torchjd.aggregation", reason="the extra torchjd is not installed")
+    for seed in range(5):
+        G = gram(4, 9, seed, "plain")
+        G /= np.diag(G).max()
+        theirs = getattr(aggregation, name)()(torch.from_numpy(G)).numpy()
+        assert np.allclose(weights(rule, G), theirs, rtol=0.02, atol=0.01)
+
+
+def test_without_conflict_projections_are_fedavg() -> None:
+    A = np.random.default_rng(0).uniform(size=(5, 9))  # all angles below 90 degrees
+    for rule in (DualProj(), UPGrad()):
+        assert np.allclose(weights(rule, A @ A.T), 1 / 5)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_at_least_equal_is_between_one_and_limit_times_fedavg(seed: int) -> None:
+    lengths = 10.0 ** np.random.default_rng(seed).uniform(-4, 4, size=5)
+    G = gram(5, 7, seed, "plain") * np.outer(lengths, lengths)
+    w = weights(AtLeastEqual(limit=8), G)
+    assert (w >= 1 / 5).all()
+    assert (w <= 8 / 5).all()
+
+
+def test_at_least_equal_goes_with_one_over_the_root_of_a_scale() -> None:
+    """For gradients at right angles of lengths 1, 4 and 25, the weights are 5/3, 2.5/3 and 1/3."""
+    w = weights(AtLeastEqual(), np.diag([1.0, 16.0, 625.0]))
+    assert np.allclose(w, np.array([5, 2.5, 1]) / 3)
+
+
+def test_at_least_equal_remembers_the_scale_of_an_objective_that_converges() -> None:
+    rule = AtLeastEqual()
+    memory: dict[str, torch.Tensor] = {}
+    for _ in range(10):
+        weigh(rule, np.full(2, 0.5), np.eye(2), memory)
+    late = weigh(rule, np.full(2, 0.5), np.diag([1e-8, 1.0]), memory)
+    assert late[0] < 0.52
+    assert weights(rule, np.diag([1e-8, 1.0]))[0] == 5.0
+
+
+@pytest.mark.parametrize("limit", [0.5, float("inf"), float("nan")])
+def test_at_least_equal_refuses_a_limit_below_one(limit: float) -> None:
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        AtLeastEqual(limit=limit)
