@@ -249,7 +249,7 @@ class _Loop:
             sums = self._ask(ask, record, has_model)
             client_states.update(sums.client_states)
             if sums.P_k is not None:
-                record.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
+                server.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
             return sums
 
         start = time.perf_counter()

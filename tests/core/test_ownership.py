@@ -45,27 +45,19 @@ def partly_labelled(seed: int) -> Problem:
     weights = (0.5 + 3 * torch.rand(N, generator=g)).tolist()
     problem = Problem(Point(D), [Objective(f"f{k}", squared_distance) for k in range(M)], clients, weights=weights)
     with torch.no_grad():
-        problem.model.x.copy_(torch.randn(D, generator=g))  # type: ignore[operator]
+        problem.model.get_parameter("x").copy_(torch.randn(D, generator=g))
     return problem
-
-
-def weights_of(problem: Problem) -> list[float]:
-    return [problem.share(i).weight for i in range(problem.N)]
 
 
 def central(problem: Problem) -> tuple[Tensor, Tensor]:
     """F [M] and its gradients [M, d], in one place: Σ p_i f_{i,k} / Σ p_i over the clients with the label."""
     x = torch.cat([p.detach().reshape(-1) for p in problem.model.parameters()]).requires_grad_()
-    F, gradients = [], []
+    F = []
     for k in range(problem.M):
-        owners = [
-            (p, t[f"f{k}"]) for p, (_, t) in zip(weights_of(problem), problem.clients, strict=True) if f"f{k}" in t
-        ]
-        losses = torch.stack([p * squared_distance(x, c) for p, c in owners])
-        F_k = losses.sum() / sum(p for p, _ in owners)
-        gradients.append(torch.autograd.grad(F_k, x)[0])
-        F.append(F_k.detach())
-    return torch.stack(F), torch.stack(gradients)
+        owners = [(p, t[f"f{k}"]) for p, (_, t) in zip(problem.weights, problem.clients, strict=True) if f"f{k}" in t]
+        p = torch.tensor([p for p, _ in owners], dtype=torch.float64)
+        F.append(p @ torch.stack([squared_distance(x, centres) for _, centres in owners]) / p.sum())
+    return torch.stack(F).detach(), torch.stack([torch.autograd.grad(F_k, x)[0] for F_k in F])
 
 
 def step(problem: Problem, method: Method, **settings: Any) -> Tensor:
@@ -116,26 +108,26 @@ def test_pref_sees_the_central_losses(losses: Any) -> None:
 def test_the_two_way_estimate_is_its_formula_with_weighted_gradients() -> None:
     """Appendix B's expansion for p_i h_i, with the entries of largest magnitude of each as ĥ_i."""
     problem = partly_labelled(seed=6)
-    compressor = TopK()
-    budget = 4 * D
-    h = []
-    for p, (_, targets) in zip(weights_of(problem), problem.clients, strict=True):
-        x = problem.model.x.detach()  # type: ignore[operator]
-        rows = [p * (x - targets[f"f{k}"].mean(0)) if f"f{k}" in targets else 0 * x for k in range(M)]
-        h.append(torch.stack(rows))
+    compressor, budget = TopK(), 4 * D
+    x = problem.model.get_parameter("x").detach()
+    p = torch.tensor(problem.weights, dtype=torch.float64)
+    rows = [[x - t[f"f{k}"].mean(0) if f"f{k}" in t else 0 * x for k in range(M)] for _, t in problem.clients]
+    h = p[:, None, None] * torch.stack([torch.stack(r) for r in rows])  # [N, M, d]
 
-    def compress(rows: Tensor) -> Tensor:
-        random = torch.Generator()
-        return compressor.decode(compressor.encode(rows, budget, random), (M, D), budget, "test").to(rows)
+    def compress(a: Tensor) -> Tensor:
+        payload = compressor.encode(a, budget, torch.Generator())
+        return compressor.decode(payload, (M, D), budget, "test").to(a)
 
-    hat = [compress(rows) for rows in h]
-    total = compress(sum(hat))  # type: ignore[arg-type]
-    own = sum(a @ a.T for a in h)
-    compressed = sum(hat) @ sum(hat).T - sum(b @ b.T for b in hat)  # type: ignore[union-attr, operator]
-    mixed = sum((a - b) @ (total - b).T for a, b in zip(h, hat, strict=True))
-    P_k = torch.stack([problem.share(i).weights for i in range(N)]).sum(0)
-    G = (own + compressed + mixed + mixed.T) / torch.outer(P_k, P_k)  # type: ignore[union-attr]
-    assert any(not torch.equal(a, b) for a, b in zip(h, hat, strict=True))
+    def products(a: Tensor, b: Tensor) -> Tensor:
+        return torch.einsum("imd,ind->mn", a, b)
+
+    hat = torch.stack([compress(a) for a in h])
+    total = hat.sum(0)
+    compressed = total @ total.T - products(hat, hat)
+    mixed = products(h - hat, compress(total) - hat)
+    P_k = (p[:, None] * torch.tensor([[f"f{k}" in t for k in range(M)] for _, t in problem.clients])).sum(0)
+    G = (products(h, h) + compressed + mixed + mixed.T) / torch.outer(P_k, P_k)
+    assert not torch.equal(h, hat)
     assert np.allclose(estimate(TwoWay(compressor, 1.0), problem), G.numpy(), atol=1e-5)
 
 

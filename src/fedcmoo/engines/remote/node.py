@@ -25,6 +25,7 @@ from fedcmoo.engines.remote.protocol import (
 )
 from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
 from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.worker import Request
@@ -110,11 +111,23 @@ class Node:
             )
         remembered = {i: memories.load(i, check_digest(digest))} if digest else {}
         shares, scales = request.shares_of(i, self.worker.sizes.M)
+        self._check_labels(i, shares.get(i))
         ask = Request(request.round, request.version, messages, remembered, shares, scales)
         reply, memory = self.worker.reply(state, ask, i)
         answer.replies[i] = reply.encode()
         if memory is not None:
             answer.memories[i] = memories.save(i, memory, (digest, *request.keep))
+
+    def _check_labels(self, i: int, share: Share | None) -> None:
+        """Raise if client i no longer has labels for what it was said to own when the node joined."""
+        problem = self.worker.problem
+        labelled = problem.share(i).objectives
+        lost = [k for k in (range(problem.M) if share is None else share.objectives) if k not in labelled]
+        if lost:
+            raise BadMessageError(
+                f"client {i} must have labels for objective {problem.objectives[lost[0]].name!r}, which it owned when "
+                "its node joined, but has none; a node whose labels changed must join again"
+            )
 
 
 def reason(error: Exception) -> str:
