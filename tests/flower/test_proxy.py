@@ -49,7 +49,7 @@ class Upstream(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_POST
+    do_GET = do_POST  # noqa: N815 - the name that http.server looks for
 
     def log_message(self, *_: object) -> None:
         pass
@@ -161,4 +161,4 @@ def test_a_site_with_the_public_certificate_cannot_start_a_run(tmp_path: Path) -
         )
         assert attack.returncode != 0, attack.stdout
         assert federation.log("superlink").count("/v1/control/start-run") == 1
-        assert os.listdir(out)  # noqa: PTH208 - what the operator's run left is still there
+        assert os.listdir(out)

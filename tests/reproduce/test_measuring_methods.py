@@ -41,7 +41,21 @@ def test_valleys_are_what_their_docstring_says() -> None:
     inputs = torch.cat([client[0] for client in problem.clients])
     model = problem.model(inputs)
     losses = [loss.item() for loss in problem.losses(model, torch.zeros(len(inputs)))]
-    assert losses == pytest.approx(values_and_gradients(SMALL, np.zeros(SMALL.dimensions))[0], rel=1e-5)
+    assert losses == pytest.approx(values_and_gradients(SMALL, start(SMALL))[0], rel=1e-5)
+
+
+def start(problem: Valleys) -> Matrix:
+    x: Matrix = problem.build(0).model.x.detach().double().numpy()  # type: ignore[operator]
+    return x
+
+
+@pytest.mark.parametrize("objectives", [2, 8])
+def test_training_starts_at_a_pareto_stationary_minimum(objectives: int) -> None:
+    problem = Valleys(objectives=objectives)
+    values, gradients = values_and_gradients(problem, start(problem))
+    assert np.linalg.norm(gradients, axis=1).min() > 0.01  # of no objective alone
+    assert np.linalg.norm(gradients.mean(axis=0)) < 1e-6
+    assert values.mean() < values_and_gradients(problem, np.zeros(problem.dimensions))[0].mean()
 
 
 def test_valleys_are_not_convex() -> None:

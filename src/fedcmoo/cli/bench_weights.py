@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.checkpoint import write_atomically
 from fedcmoo.cli.common import (
     AsJson,
     DataFolder,
@@ -26,6 +25,7 @@ from fedcmoo.cli.common import (
 )
 from fedcmoo.config import variants
 from fedcmoo.experiments import PROBLEMS
+from fedcmoo.files import write_atomically
 from fedcmoo.weights import WEIGHTS
 
 

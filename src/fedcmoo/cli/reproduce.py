@@ -48,8 +48,8 @@ def reproduce(
 ) -> None:
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
 
-    TARGET is one of table1, curves, drift, qm9, preferences, table2, gram, radial, delta-m, local-progress, rate; or
-    all.
+    TARGET is one of table1, curves, drift, qm9, preferences, table2, gram, one-way, radial, delta-m, local-progress,
+    rate; or all.
 
     Runs are shared between targets and found again by their configuration; the same command goes on where it was
     interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
