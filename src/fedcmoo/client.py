@@ -22,15 +22,19 @@ from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State, move
 from fedcmoo.problem import Problem
-from fedcmoo.randomness import generator, seeded
+from fedcmoo.randomness import Repeat, generator, seeded
 from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
 
 
-Correct = Callable[[Tensor, Tensor], None]
-"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]."""
+GradientAt = Callable[[Tensor], Tensor]
+"""The gradient of a local step's batch at another point, [d] -> [d], with the same augmentation and dropout."""
+
+Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
+"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]. In the first
+step of a round there may be no gradient elsewhere."""
 
 
 class DivergedError(RuntimeError):
@@ -177,17 +181,21 @@ class Client:
         batches = self._batches(batch_size)
         history: list[Tensor] = []
 
-        def descend() -> None:
-            if correct is not None:
-                correct(model.x, model.grad)
-            optimizer.step(model.x, model.grad, lr, optimizer_state)
-
-        def step(augmentation: torch.Generator) -> None:
-            losses = torch.stack(self._forward(next(batches), augmentation, which))
+        def gradient(index: Tensor, augmentation: torch.Generator) -> None:
+            losses = torch.stack(self._forward(index, augmentation, which))
             model.grad.zero_()
             torch.dot(weights, losses).backward()  # type: ignore[no-untyped-call]
             history.append(losses.detach())
-            descend()
+
+        def step(augmentation: torch.Generator) -> None:
+            index, repeat = next(batches), Repeat(model.device, augmentation)
+            gradient(index, augmentation)
+            descend(lambda point: self._elsewhere(point, repeat, lambda: gradient(index, augmentation)))
+
+        def descend(gradient_at: GradientAt | None) -> None:
+            if correct is not None:
+                correct(model.x, model.grad, gradient_at)
+            optimizer.step(model.x, model.grad, lr, optimizer_state)
 
         if reuse_jacobian and self.keeps_jacobian:
             J = self.jacobian(batch_size)
@@ -196,7 +204,7 @@ class Client:
             model.load(State(self.state.x, self.first.buffers, self.first.counters))
             model.module.train()  # the last to use the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
-            descend()
+            descend(None)
         else:
             self._reset()
             with self._dropout("first"):
@@ -251,6 +259,17 @@ class Client:
         if self.problem.transform is not None:
             inputs = self.problem.transform(inputs, augmentation)
         return self.problem.losses(self.model(inputs), move(targets, self.model.device), which)
+
+    def _elsewhere(self, point: Tensor, repeat: Repeat, gradient: Callable[[], None]) -> Tensor:
+        """What `gradient` computes at another point with the same random numbers; the model stays as it is."""
+        model, here, own = self.model, self.model.state, self.model.grad.clone()
+        model.x.copy_(point)
+        with repeat.again():
+            gradient()
+        there = model.grad.clone()
+        model.load(here)
+        model.grad.copy_(own)
+        return there
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
         """One look at the end of a phase, so that steps need not wait for it."""

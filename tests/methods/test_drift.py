@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
-from fedcmoo.drift import Drift, FedCM, FedProx, Scaffold
+from fedcmoo.client import GradientAt
+from fedcmoo.drift import Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
 from fedcmoo.optimizers import SGD
+from fedcmoo.parameters import State
 from fedcmoo.weights import MinNorm
-from tests.core.problems import Point
+from fedcmoo.worker import Worker
+from tests.core.problems import Point, classification
 
 N, D, K, LR = 5, 3, 8, 0.1
 
@@ -101,7 +104,44 @@ def test_fedcm_blends_the_last_rounds_direction_into_every_step() -> None:
     assert torch.allclose(final(problem, FedCM(beta=0.7), 3), x, atol=1e-12)
 
 
-@pytest.mark.parametrize("drift", [Scaffold(), FedCM()])
+@pytest.mark.parametrize("drift", [Scaffold(), FedCM(), Storm()])
 def test_corrections_of_directions_need_plain_steps(drift: Drift) -> None:
     with pytest.raises(ValueError, match="SGD without momentum"):
         FedCMOO(drift=drift, optimizer=SGD(momentum=0.9))
+
+
+def test_storm_carries_its_direction_from_step_to_step() -> None:
+    """v_k = g(y_k) + β (v_{k-1} - g(y_{k-1})), from v_0 = (1 - β) g(x) + β m, with exact gradients."""
+    problem, beta = curved(), 0.7
+    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
+    x, m = torch.zeros(D, dtype=torch.float64), None
+    for _ in range(3):
+        y = x.expand(N, D)
+        g = a * (y - c)
+        v = g if m is None else (1 - beta) * g + beta * m
+        for _ in range(K - 1):
+            before, y = y, y - LR * v
+            v = a * (y - c) + beta * (v - a * (before - c))
+        y = y - LR * v
+        m = (x - y.mean(dim=0)) / (K * LR)
+        x = y.mean(dim=0)
+    assert torch.allclose(final(problem, Storm(beta=beta), 3), x, atol=1e-12)
+
+
+def test_a_gradient_elsewhere_has_the_same_batch_and_dropout_and_leaves_the_model_as_it_is() -> None:
+    """At the client's own point it is the step's gradient; BatchNorm's statistics are those of training without it."""
+    problem = classification()
+    worker = Worker(problem, {}, seed=0)
+    same = []
+
+    def compare(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
+        assert gradient_at is not None
+        gradient_at(y + 1)
+        same.append(torch.equal(gradient_at(y), grad))
+
+    start, ends = worker.model.state, list[State]()
+    for correct in (None, compare):
+        worker.client(start, round=0, i=1).train([0.5, 0.5], 4, 0.1, SGD(), 8, correct=correct)
+        ends.append(worker.model.state)
+    assert same == [True] * 4
+    assert all(torch.equal(a, b) for a, b in zip(vars(ends[0]).values(), vars(ends[1]).values(), strict=True))

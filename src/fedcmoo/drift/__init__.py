@@ -4,7 +4,14 @@ from fedcmoo.drift.base import Drift
 from fedcmoo.drift.fedcm import FedCM
 from fedcmoo.drift.fedprox import FedProx
 from fedcmoo.drift.scaffold import Scaffold
+from fedcmoo.drift.storm import Storm
 
-DRIFT: dict[str, type[Drift]] = {"none": Drift, "fedprox": FedProx, "fedcm": FedCM, "scaffold": Scaffold}
+DRIFT: dict[str, type[Drift]] = {
+    "none": Drift,
+    "fedprox": FedProx,
+    "fedcm": FedCM,
+    "scaffold": Scaffold,
+    "storm": Storm,
+}
 
-__all__ = ["DRIFT", "Drift", "FedCM", "FedProx", "Scaffold"]
+__all__ = ["DRIFT", "Drift", "FedCM", "FedProx", "Scaffold", "Storm"]

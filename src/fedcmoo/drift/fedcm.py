@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct
+from fedcmoo.client import Client, Correct, GradientAt
 from fedcmoo.drift.base import Drift, remembered
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Server, Sizes
@@ -54,7 +54,7 @@ class FedCM(Drift):
         m = message["m"].to(client.state.x)
         beta = self.beta if m.any() else 0.0  # there is none yet
 
-        def blend(y: Tensor, grad: Tensor) -> None:
+        def blend(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
             grad.lerp_(m, beta)
 
         return blend

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct
+from fedcmoo.client import Client, Correct, GradientAt
 from fedcmoo.drift.base import Drift
 from fedcmoo.messages import Message
 from fedcmoo.validation import positive
@@ -29,7 +29,7 @@ class FedProx(Drift):
         positive(mu=self.mu)
 
     def start(self, client: Client, message: Message) -> Correct:
-        def pull_back(y: Tensor, grad: Tensor) -> None:
+        def pull_back(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
             grad.add_(y - client.state.x, alpha=self.mu)
 
         return pull_back

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct
+from fedcmoo.client import Client, Correct, GradientAt
 from fedcmoo.drift.base import Drift, remembered
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Server, Sizes
@@ -51,7 +51,7 @@ class Scaffold(Drift):
         if VARIATE in client.memory:
             difference = difference - client.memory[VARIATE].to(x)
 
-        def correct(y: Tensor, grad: Tensor) -> None:
+        def correct(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
             grad.add_(difference)
 
         return correct
