@@ -1,8 +1,13 @@
-"""A client's optimizer, on the flat vector: each step is a handful of operations, whatever the number of layers.
+"""Optimizers of clients and of the server, on the flat vector: a step is a handful of operations for all layers.
 
 Not torch.optim: a client's optimizer lives for a few steps of one round, and there the construction, the per-step
 bookkeeping and the two seconds that the first import of torch's compiler costs every worker would be a good part of
 the work. The tests hold these against torch.optim.
+
+At the server the mean update x - mean_i x_i takes the gradient's place (FedOpt).
+
+References:
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan. Adaptive federated optimization. ICLR 2021.
 """
 
 from __future__ import annotations
@@ -13,19 +18,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedcmoo.validation import below_one, positive
 
-class Stepper(Protocol):
-    """One client's optimizer in one round."""
-
-    def step(self, x: Tensor, grad: Tensor) -> None:
-        """Change x [d] in place, given the gradient [d]."""
+State = dict[str, Tensor]
+"""What an optimizer knows of earlier steps, by name."""
 
 
 class Optimizer(Protocol):
-    """The settings of a local optimizer; `start` makes a fresh one for a client."""
+    """The settings of an optimizer."""
 
-    def start(self, lr: float) -> Stepper:
-        """An optimizer without memory of any other client or round."""
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+        """Change x [d] in place, given the gradient [d]. `state` is empty at the first step, and is changed too."""
 
 
 @dataclass(frozen=True)
@@ -35,63 +38,78 @@ class SGD:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), but got {self.momentum}")
+        below_one(momentum=self.momentum)
 
-    def start(self, lr: float) -> Stepper:
-        return _SGD(lr, self.momentum)
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+        if self.momentum == 0:
+            x.add_(grad, alpha=-lr)
+            return
+        if "velocity" in state:
+            state["velocity"].mul_(self.momentum).add_(grad)
+        else:
+            state["velocity"] = grad.clone()
+        x.add_(state["velocity"], alpha=-lr)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba, 2015), with its usual defaults."""
+    """Adam (Kingma and Ba, 2015), with its usual defaults.
+
+    At the server `eps` decides from which size on the entries of the mean update are scaled to the same length; the
+    authors of FedOpt take 0.001.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), but got {getattr(self, name)}")
-        if not self.eps > 0:
-            raise ValueError(f"eps must be positive, but got {self.eps}")
+        below_one(beta1=self.beta1, beta2=self.beta2)
+        positive(eps=self.eps)
 
-    def start(self, lr: float) -> Stepper:
-        return _Adam(lr, self)
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+        if not state:
+            state |= {"m": torch.zeros_like(grad), "v": torch.zeros_like(grad), "t": torch.zeros(())}
+        state["t"] += 1
+        t = int(state["t"])
+        state["m"].lerp_(grad, 1 - self.beta1)
+        self.second_moment(state["v"], grad)
+        scale = (state["v"] / (1 - self.beta2**t)).sqrt_().add_(self.eps)
+        x.addcdiv_(state["m"], scale, value=-lr / (1 - self.beta1**t))
 
-
-class _SGD:
-    def __init__(self, lr: float, momentum: float) -> None:
-        self.lr, self.momentum = lr, momentum
-        self.velocity: Tensor | None = None
-
-    def step(self, x: Tensor, grad: Tensor) -> None:
-        if self.momentum == 0:
-            x.add_(grad, alpha=-self.lr)
-            return
-        if self.velocity is None:
-            self.velocity = grad.clone()
-        else:
-            self.velocity.mul_(self.momentum).add_(grad)
-        x.add_(self.velocity, alpha=-self.lr)
+    def second_moment(self, v: Tensor, grad: Tensor) -> None:
+        """v <- beta2 v + (1 - beta2) grad²."""
+        v.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
 
 
-class _Adam:
-    def __init__(self, lr: float, settings: Adam) -> None:
-        self.lr, self.settings, self.t = lr, settings, 0
-        self.m: Tensor | None = None
-        self.v: Tensor | None = None
+@dataclass(frozen=True)
+class Yogi(Adam):
+    """Adam with a second moment that falls no faster than it rises (Zaheer et al., 2018).
 
-    def step(self, x: Tensor, grad: Tensor) -> None:
-        b1, b2 = self.settings.beta1, self.settings.beta2
-        if self.m is None or self.v is None:
-            self.m, self.v = torch.zeros_like(grad), torch.zeros_like(grad)
-        self.t += 1
-        self.m.lerp_(grad, 1 - b1)
-        self.v.mul_(b2).addcmul_(grad, grad, value=1 - b2)
-        scale = (self.v / (1 - b2**self.t)).sqrt_().add_(self.settings.eps)
-        x.addcdiv_(self.m, scale, value=-self.lr / (1 - b1**self.t))
+    v <- v + (1 - beta2) sign(grad² - v) grad².
+    """
+
+    eps: float = 1e-3
+
+    def second_moment(self, v: Tensor, grad: Tensor) -> None:
+        square = grad.square()
+        v.addcmul_((square - v).sign_(), square, value=1 - self.beta2)
 
 
-OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam}
+@dataclass(frozen=True)
+class Adagrad:
+    """x <- x - lr grad / (sqrt(v) + eps) with v <- v + grad² (Duchi et al., 2011)."""
+
+    eps: float = 1e-10
+
+    def __post_init__(self) -> None:
+        positive(eps=self.eps)
+
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+        if not state:
+            state["v"] = torch.zeros_like(grad)
+        state["v"].addcmul_(grad, grad)
+        x.addcdiv_(grad, state["v"].sqrt().add_(self.eps), value=-lr)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "yogi": Yogi, "adagrad": Adagrad}

@@ -50,3 +50,33 @@ def seeded(device: torch.device, seed: int, *path: int | str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device], device_type=device.type):
         torch.manual_seed(derive(seed, *path))
         yield
+
+
+class Repeat:
+    """Where torch's own generator of a device and another generator stand now, to draw the same numbers again."""
+
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        self.device, self.generator = device, generator
+        self.states = self._read()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Inside the block the same numbers are drawn; after it the generators stand as before."""
+        present = self._read()
+        self._write(self.states)
+        try:
+            yield
+        finally:
+            self._write(present)
+
+    def _read(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.device.type == "cpu":
+            return torch.default_generator.get_state(), self.generator.get_state()
+        return torch.get_device_module(self.device).get_rng_state(self.device), self.generator.get_state()
+
+    def _write(self, states: tuple[torch.Tensor, torch.Tensor]) -> None:
+        if self.device.type == "cpu":
+            torch.default_generator.set_state(states[0])
+        else:
+            torch.get_device_module(self.device).set_rng_state(states[0], self.device)
+        self.generator.set_state(states[1])

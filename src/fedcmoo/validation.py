@@ -17,3 +17,10 @@ def at_least_one(**settings: int | None) -> None:
     for name, value in settings.items():
         if value is not None and not (isinstance(value, int) and value >= 1):
             raise ValueError(f"{name} must be a whole number of at least 1, but got {value}")
+
+
+def below_one(**settings: float) -> None:
+    """Raise unless every setting is at least 0 and below 1."""
+    for name, value in settings.items():
+        if not (isinstance(value, (int, float)) and 0 <= value < 1):
+            raise ValueError(f"{name} must be at least 0 and below 1, but got {value}")

@@ -20,7 +20,8 @@ class HeavyBall(FedAvg):
     title: ClassVar[str] = "FedAvg with momentum at every client"
 
     def contributions(self) -> Mapping[str, Contribution]:
-        return {"train": Remembering(self.client_lr, self.local_steps, self.batch_size, self.optimizer, False)}
+        training = self.training(reuse_jacobian=False)
+        return {"train": Remembering(**vars(training))}
 
 
 class Remembering(LocalTraining):

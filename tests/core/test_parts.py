@@ -20,7 +20,7 @@ from fedcmoo.files import write_atomically
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError, Field, Message, check
-from fedcmoo.optimizers import SGD, Adam, Optimizer
+from fedcmoo.optimizers import SGD, Adagrad, Adam, Optimizer, Yogi
 from fedcmoo.parameters import FlatModel
 from fedcmoo.rounds import Server, Sizes
 from tests.core.problems import classification, quadratics
@@ -122,18 +122,33 @@ def test_mixed_dtypes_are_refused() -> None:
         (SGD(momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
         (Adam(), lambda p: torch.optim.Adam(p, lr=0.05)),
         (Adam(0.8, 0.95, 1e-6), lambda p: torch.optim.Adam(p, lr=0.05, betas=(0.8, 0.95), eps=1e-6)),
+        (Adagrad(), lambda p: torch.optim.Adagrad(p, lr=0.05)),
     ],
 )
 def test_optimizers_step_as_torchs_do(ours: Optimizer, torchs) -> None:  # type: ignore[no-untyped-def]
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20, generator=g, dtype=torch.float64)
     parameter = nn.Parameter(x.clone())
-    stepper, reference = ours.start(0.05), torchs([parameter])
+    state: dict[str, torch.Tensor] = {}
+    reference = torchs([parameter])
     for _ in range(10):
         parameter.grad = torch.randn(20, generator=g, dtype=torch.float64)
-        stepper.step(x, parameter.grad)
+        ours.step(x, parameter.grad, 0.05, state)
         reference.step()
     assert torch.allclose(x, parameter, atol=1e-12)
+
+
+def test_yogis_second_moment_grows_by_equal_amounts_and_forgets_slowly() -> None:
+    """For a constant gradient g, v_t = t (1 - β2) g² while that is below g²; for small gradients after it, v falls by
+    their squares only."""
+    yogi, x, state = Yogi(beta2=0.9), torch.zeros(1, dtype=torch.float64), dict[str, torch.Tensor]()
+    expected = 0.0
+    for t in range(1, 6):
+        yogi.step(x, torch.tensor([2.0], dtype=torch.float64), 0.1, state)
+        expected -= 0.1 * 2 / (np.sqrt(t * 0.1 * 4 / (1 - 0.9**t)) + 1e-3)
+    assert float(x) == pytest.approx(expected)
+    yogi.step(x, torch.tensor([0.1], dtype=torch.float64), 0.1, state)
+    assert float(state["v"]) == pytest.approx(5 * 0.1 * 4 - 0.1 * 0.01)
 
 
 def test_cohorts_are_uniform_without_replacement() -> None:

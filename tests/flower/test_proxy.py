@@ -49,7 +49,7 @@ class Upstream(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_POST
+    do_GET = do_POST  # noqa: N815 - the name that http.server looks for
 
     def log_message(self, *_: object) -> None:
         pass

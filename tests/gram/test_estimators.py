@@ -174,6 +174,14 @@ def test_the_unbiased_estimator_is_right_about_all_clients() -> None:
     assert (np.diag(biased.mean(axis=0)) > 1.5 * np.diag(exact)).all()
 
 
+def test_the_unbiased_estimator_may_ask_more_clients_than_train(problem: Problem) -> None:
+    everyone = Unbiased(Identity(), budget=20, clients=N)
+    np.testing.assert_allclose(estimates(everyone, problem, 1, n=1)[0], truth(problem), rtol=1e-5)
+    for clients, rule in ((0, "at least 1, but got 0"), (N + 1, rf"at most the number of clients \({N}\)")):
+        with pytest.raises(ValueError, match=rule):
+            estimates(Unbiased(clients=clients), problem, 1)
+
+
 def test_jacobians_are_left_as_they_are() -> None:
     problem = classification()
     plain = fit(problem, FedCMOO(gram=Exact()), rounds=1, clients_per_round=4)

@@ -56,7 +56,7 @@ class ChangesTheModel(FedCMOO):
         yield from self.gram.estimate(server)
         server.x.mul_(0.5)
         sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
-        server.descend(sums.mean("update"), sums, self.server_lr)
+        self.descend(server, sums.mean("update"), sums)
 
 
 def test_a_model_that_changes_between_two_asks_is_the_same_on_every_engine(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def history(config: StudyConfig) -> list[Record]:
             for n, way in enumerate(WAYS):
                 record.notes |= {f"{way}: loss reduction": 0.3 - 0.1 * n, f"{way}: accuracy gain": 0.05 - 0.01 * n}
         if method == "fedcmoo-t-measured":
-            record.notes[NOTE] = config.rounds**-0.6
+            record.notes[NOTE] = config.method.client_lr**1.2 * table["problem"]["objectives"] ** 0.1
         records.append(record)
     return records
 
@@ -74,7 +74,7 @@ def final(table: dict[str, object]) -> Scores:
     assert isinstance(method, dict)
     name, label = problem["name"], METHODS[method["name"]].label() if method["name"] in METHODS else "FedCMOO"
     if name == "valleys":
-        return {f"valley {k + 1}": {"loss": 1.0} for k in range(2)}
+        return {f"valley {k + 1}": {"loss": 1.0} for k in range(problem["objectives"])}
     if name in NAMES:
         worse = {"FSMGDA": 1.4, "FedCMOO": 1.0}.get(label, 1.1)
         return {f"task {k}": score(0.9 / worse, 0.1 * worse * (1 + k % 3)) for k in range(NAMES[name])}

@@ -80,12 +80,33 @@ def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:
 
 def test_a_measurement_without_a_claim_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"must have every claim that rate measures, but has not \['unheard-of'\]"):
-        judge_target("rate", {"unheard-of": [1.0]}, full=True)
+        judge_target("rate", {"unheard-of": [1.0]}, ["valleys"], ["valleys"])
 
 
 def test_what_was_not_measured_is_not_decided() -> None:
-    (verdict,) = judge_target("rate", {}, full=True)
-    assert (verdict.verdict, verdict.values) == (ABSENT, [])
+    for verdict in judge_target("rate", {}, [], []):
+        assert (verdict.verdict, verdict.values) == (ABSENT, [])
+
+
+def test_every_part_has_its_own_scale() -> None:
+    measured = {f"mean-accuracy-{part}": [-9.0] for part in ("multimnist", "cifar10-mnist")}
+    verdicts = judge_target("table1", measured, ["multimnist", "cifar10-mnist"], full=["multimnist"])
+    found = {v.claim.id: v.verdict for v in verdicts if v.values}
+    assert found == {"mean-accuracy-multimnist": FAILS, "mean-accuracy-cifar10-mnist": OPEN}
+
+
+def test_a_claim_about_all_parts_needs_all_of_them_at_full_scale() -> None:
+    both = ["celeba", "celeba5"]
+    for full, expected in ((both, FAILS), (["celeba"], OPEN)):
+        verdicts = judge_target("radial", {"radial-objectives": [-9.0]}, both, full)
+        assert [v.verdict for v in verdicts if v.values] == [expected]
+
+
+def test_claims_are_made_for_each_problem() -> None:
+    claims = {c.id: c for c in all_claims()}
+    claim = claims["mean-accuracy-multimnist"]
+    assert (claim.text, claim.paper, claim.part) == ("FedCMOO ends above FSMGDA on MultiMNIST", 3.25, "multimnist")
+    assert (claims["speed-celeba5"].paper, claims["rate-slope"].paper) == (None, 0.0)
 
 
 def test_resolution_must_be_positive() -> None:

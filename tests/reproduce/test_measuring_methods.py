@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -20,10 +22,15 @@ from tests.core.problems import quadratics
 SMALL = Valleys(clients=4, samples=3, dimensions=5)
 
 
+@cache
+def centres(problem: Valleys) -> Matrix:
+    """Of all clients' samples, [N, n, M, d]."""
+    return np.stack([client[0].double().numpy() for client in problem.build(0).clients])
+
+
 def values_and_gradients(problem: Valleys, x: Matrix) -> tuple[Matrix, Matrix]:
     """F [M] and its gradients [M, d] by the formula, over everyone's data."""
-    centres = np.stack([client[0].double().numpy() for client in problem.build(0).clients])  # [N, n, M, d]
-    u = x - centres
+    u = x - centres(problem)
     values = (u**2 / (1 + u**2)).sum(axis=-1).mean(axis=(0, 1))
     gradients = (2 * u / (1 + u**2) ** 2).mean(axis=(0, 1))
     return values, gradients
@@ -41,7 +48,21 @@ def test_valleys_are_what_their_docstring_says() -> None:
     inputs = torch.cat([client[0] for client in problem.clients])
     model = problem.model(inputs)
     losses = [loss.item() for loss in problem.losses(model, torch.zeros(len(inputs)))]
-    assert losses == pytest.approx(values_and_gradients(SMALL, np.zeros(SMALL.dimensions))[0], rel=1e-5)
+    assert losses == pytest.approx(values_and_gradients(SMALL, start(SMALL))[0], rel=1e-5)
+
+
+def start(problem: Valleys) -> Matrix:
+    x: Matrix = problem.build(0).model.x.detach().double().numpy()  # type: ignore[operator]
+    return x
+
+
+@pytest.mark.parametrize("objectives", [2, 8])
+def test_training_starts_at_a_pareto_stationary_minimum(objectives: int) -> None:
+    problem = Valleys(objectives=objectives)
+    values, gradients = values_and_gradients(problem, start(problem))
+    assert np.linalg.norm(gradients, axis=1).min() > 0.01  # of no objective alone
+    assert np.linalg.norm(gradients.mean(axis=0)) < 1e-6
+    assert values.mean() < values_and_gradients(problem, np.zeros(problem.dimensions))[0].mean()
 
 
 def test_valleys_are_not_convex() -> None:

@@ -106,8 +106,8 @@ def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
-    study, runs = Study(rounds=2), Runs(tmp_path / "runs")
-    (config,) = choose(["rate"])[0].plan(study, "valleys")["1"]
+    study, runs = Study(rounds=2, seeds=(0,)), Runs(tmp_path / "runs")
+    (config,) = choose(["rate"])[0].plan(study, "valleys")["T 1"]
     runs.folder.mkdir()
     runs.place(config).write_text("no folder")
     failures = reproduce(choose(["rate"]), study, tmp_path, runs)
@@ -132,7 +132,7 @@ def test_a_plan_without_a_part_names_it(tmp_path: Path) -> None:
 
 
 def test_a_whole_outcome_is_kept_when_parts_fail_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, runs = Study(rounds=2), Runs(tmp_path / "runs")
+    study, runs = Study(rounds=2, seeds=(0,)), Runs(tmp_path / "runs")
     assert reproduce(choose(["rate"]), study, tmp_path, runs) == {}
     whole = Outcome.place(tmp_path, "rate").read_text()
     monkeypatch.setattr(Rate, "parts", ("valleys", "hills"))
@@ -147,7 +147,7 @@ def test_a_whole_outcome_is_kept_when_parts_fail_later(tmp_path: Path, monkeypat
 
 def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    failures = reproduce(choose(["rate"]), Study(rounds=2), tmp_path, Runs(tmp_path / "runs"))
+    failures = reproduce(choose(["rate"]), Study(rounds=2, seeds=(0,)), tmp_path, Runs(tmp_path / "runs"))
     assert list(failures) == ["report.html"]
     assert "pip install 'fedcmoo[report]'" in failures["report.html"]
     assert "rate.svg" in (tmp_path / "README.md").read_text()
@@ -179,7 +179,7 @@ class Interrupt(Callback):
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
-    study, target = Study(rounds=3), choose(["rate"])  # runs of 1, 2 and 3 rounds
+    study, target = Study(rounds=3, seeds=(0,)), choose(["rate"])  # runs of 1, 2 and 3 rounds
     whole = Runs(tmp_path / "whole/runs")
     assert reproduce(target, study, tmp_path / "whole", whole) == {}
     interrupt = Interrupt(2)
@@ -204,7 +204,7 @@ app()
 
 
 def test_killed_and_started_again(tmp_path: Path) -> None:
-    arguments = ["rate", "--rounds", "20", "--set", "engine=local", "--out", str(tmp_path / "killed")]
+    arguments = ["rate", "--rounds", "20", "--seeds", "0", "--set", "engine=local", "--out", str(tmp_path / "killed")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120

@@ -9,10 +9,11 @@ import pytest
 
 from fedcmoo.engines import Local
 from fedcmoo.reproduce.command import choose
+from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
-from fedcmoo.settings import SettingsError, flatten, from_table
+from fedcmoo.settings import SettingsError, flatten, from_table, write_toml
 
 
 def test_place_depends_on_results_alone(tmp_path: Path) -> None:
@@ -28,6 +29,22 @@ def test_place_depends_on_results_alone(tmp_path: Path) -> None:
         assert runs.place(same) == place
     for other in (replace(config, seed=1), replace(config, rounds=7), replace(config, clients_per_round=3)):
         assert runs.place(other) != place
+
+
+def test_a_run_is_found_after_settings_were_added(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    config, other = (Study(seeds=(seed,)).configs("multimnist", "fedcmoo")[0] for seed in (0, 1))
+    folder = tmp_path / f"{config.title}-made-before"
+    folder.mkdir()
+    table = config.to_table()
+    del table["method"]["gram_every"]  # as if it were new
+    (folder / "config.toml").write_text(write_toml(table))
+    assert runs.place(config) == folder
+    assert runs.place(replace(config, method=replace(config.method, gram_every=2))) != folder  # type: ignore[call-arg]
+    assert runs.place(other) != folder
+    assert runs.place(GramStudy.of(config, every=1)) != folder
+    (folder / "config.toml").write_text(write_toml({**table, "dropped": 1}))
+    assert runs.place(config) != folder
 
 
 def test_the_papers_estimator_and_preset_are_used() -> None:
@@ -71,7 +88,7 @@ def test_configurations_can_be_written_and_read(name: str, full: bool) -> None:
     target = TARGETS[name]()
     for part in target.parts:
         for configs in target.plan(Study(full=full), part).values():
-            assert len(configs) == (3 if full else 1)
+            assert len(configs) == (5 if name == "rate" else 3 if full else 1)
             assert all(from_table(type(config), config.to_table()) == config for config in configs)
 
 
@@ -79,9 +96,11 @@ def test_full_scale_is_the_papers() -> None:
     for name in ("drift", "table2", "local-progress", "gram", "qm9"):
         target = TARGETS[name]()
         assert target.scale(Study(full=True), target.parts) == "full scale: 3 seeds"
+        assert all(target.is_full(Study(full=True, seeds=(4,)), part) for part in target.parts)
+        assert not any(target.is_full(Study(), part) for part in target.parts)
         assert target.scale(Study(), target.parts).startswith("small scale")
         assert target.scale(Study(full=True, rounds=100), target.parts).startswith("small scale")
-    assert TARGETS["rate"]().scale(Study(full=True), ["valleys"]) == "full scale: T from 100 to 10,000, 3 seeds"
+    assert TARGETS["rate"]().scale(Study(full=True), ["valleys"]) == "full scale: T from 100 to 10,000, 5 seeds"
 
 
 def test_full_scale_has_the_papers_settings() -> None:

@@ -18,7 +18,7 @@ def list_names(
     name: Annotated[str | None, typer.Argument(help="a group, such as weights, or one name, such as sketch")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers and engines.
+    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers, drift corrections and engines.
 
     Of one name: what it is, and the settings that --set can change, with their defaults. (A problem's preset may have
     others; a run's config.toml has those that it was made with.)
@@ -39,6 +39,7 @@ def registries() -> Groups:
     """Everything that has a name, by group."""
     from fedcmoo.compression import COMPRESSORS
     from fedcmoo.config import variants
+    from fedcmoo.drift import DRIFT
     from fedcmoo.engines import ENGINES
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.gram import GRAMS
@@ -53,6 +54,7 @@ def registries() -> Groups:
         "compressors": COMPRESSORS,
         "weights": WEIGHTS,
         "optimizers": OPTIMIZERS,
+        "drift": DRIFT,
         "engines": ENGINES,
     }
 

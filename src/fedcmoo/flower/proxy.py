@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 NGINX = """\
-# Sites reach the nodes' interface of the SuperLink, and nothing else of it: whoever reaches /v1/control can have code of
+# Sites reach the nodes' interface of the SuperLink and nothing else: whoever reaches /v1/control can have code of
 # their choice run on every node. Start with: nginx -p {folder} -c nginx.conf
 daemon off;
 worker_processes 1;

@@ -91,15 +91,16 @@ README = """\
 `{package}/task.py` says what the problem and the method are; the other two files need no change.
 On the server and on every node: `pip install "fedcmoo[flower]"`.
 
-On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how the server, the
-operator and the nodes are started with them:
+On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how
+the server, the operator and the nodes are started with them:
 
 ```
 fedcmoo flower keys keys --nodes 3 --host SERVER
 ```
 
-Give each site `ca.crt` and its own `node-N`. The SuperLink stays on loopback, since whoever reaches it can start runs; sites reach
-the proxy, which passes on nothing but the nodes' interface. To try the app without any of that on one machine alone: `fedcmoo flower demo`.
+Give each site `ca.crt` and its own `node-N`. The SuperLink stays on loopback, since whoever reaches it can start
+runs; sites reach the proxy, which passes on nothing but the nodes' interface. To try the app on one machine without
+any of that: `fedcmoo flower demo`.
 
 Then the operator starts a run:
 

@@ -1,6 +1,6 @@
 """Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients."""
 
-from fedcmoo.gram.base import Gram, OnePhase, check_gram, gram_matrix
+from fedcmoo.gram.base import JACOBIAN, Gram, OnePhase, check_gram, gram_matrix, one_phase
 from fedcmoo.gram.exact import Exact
 from fedcmoo.gram.one_way import OneWay
 from fedcmoo.gram.sketch import Sketch
@@ -21,6 +21,7 @@ GRAMS: dict[str, type[Gram]] = {
 
 __all__ = [
     "GRAMS",
+    "JACOBIAN",
     "Exact",
     "Gram",
     "OnePhase",
@@ -32,4 +33,5 @@ __all__ = [
     "Unbiased",
     "check_gram",
     "gram_matrix",
+    "one_phase",
 ]

@@ -76,6 +76,16 @@ def check_gram(gram: Gram) -> None:
         raise TypeError(f"gram must be an estimator such as Sketch(), but got {gram!r}; names are for RunConfig")
 
 
+def one_phase(gram: Gram) -> OnePhase:
+    """The estimator itself; raises unless its one contribution can travel with the updates."""
+    if not isinstance(gram, OnePhase):
+        raise ValueError(
+            f"trips = 1 needs a Gram estimator with one phase such as Sketch(), but {type(gram).__name__} has more; "
+            "choose another estimator or trips = 2"
+        )
+    return gram
+
+
 def shared_jacobian(client: Client, batch_size: int | None) -> Tensor:
     """h_i over the shared parameters: [M, d]. A view into the worker's memory: it must not be changed or kept."""
     return client.jacobian(batch_size)[:, : client.model.d_shared]

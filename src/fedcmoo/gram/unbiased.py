@@ -32,15 +32,19 @@ class Unbiased(Gram):
         compressor: Q: a quantizer, a random mask or the identity.
         budget: what a client uploads, in multiples of d numbers. Two bits an entry, the least that the quantizer takes,
             need M/16 and a little.
+        clients: n', the size of each cohort; None for that of the cohort that trains.
     """
 
     asks_cohort: ClassVar[bool] = False  # it asks two other ones
 
     compressor: Compressor = field(default=Quantizer(), metadata={"registry": COMPRESSORS})
     budget: float = 1.0
+    clients: int | None = None
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
+        if self.clients is not None and self.clients < 1:
+            raise ValueError(f"clients must be at least 1, but got {self.clients}")
         if not self.compressor.unbiased:
             raise ValueError(f"the compressor must be unbiased, but {type(self.compressor).__name__} is not")
 
@@ -48,11 +52,13 @@ class Unbiased(Gram):
         return {name: IndependentJacobian(batch_size, self.compressor, self.budget, name) for name in COHORTS}
 
     def estimate(self, server: Server, *others: str) -> Estimate:
-        n = len(server.cohort)
+        n = self.clients or len(server.cohort)
+        if n > server.N:
+            raise ValueError(f"clients must be at most the number of clients ({server.N}), but got {n}")
         first, second = COHORTS
         sums = yield Ask(dict.fromkeys((first, *others), Message()), clients=server.sample(n, first))
         again = yield Ask({second: Message()}, clients=server.sample(n, second))
-        product = inner(sums.mean(f"{first}/h"), again.mean(f"{second}/h"))
+        product = inner(sums.objective_mean(f"{first}/h"), again.objective_mean(f"{second}/h"))
         G: Matrix = ((product + product.T) / 2).numpy()
         return G, sums
 

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
+from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
-from fedcmoo.rounds import Round, Server, Sizes
+from fedcmoo.rounds import Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import Rule, weigh
@@ -31,7 +32,8 @@ class Method(ABC):
         server_lr: η_s, the server's.
         local_steps: K, local steps a round.
         batch_size: samples in a client's batch; None for all of its data.
-        optimizer: the clients' optimizer.
+        optimizer: the clients' optimizer, which starts anew in every round.
+        server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
     """
 
     title: ClassVar[str]
@@ -41,6 +43,7 @@ class Method(ABC):
     local_steps: int = 10
     batch_size: int | None = 128
     optimizer: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
+    server: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
 
     def __post_init__(self) -> None:
         positive(client_lr=self.client_lr, server_lr=self.server_lr)
@@ -63,20 +66,53 @@ class Method(ABC):
     def round(self, server: Server) -> Round:
         """The server's side of one round."""
 
+    def descend(self, server: Server, direction: Tensor, sums: Sums) -> None:
+        """x <- x - η_s * direction, or what the server's optimizer makes of it; `sums` are those of the training."""
+        server.descend(direction, sums, self.server_lr, self.server)
+
     def initial_weights(self, M: int) -> Vector:
         """w^(0): equal weights, unless a method knows better."""
         return torch.full((M,), 1 / M, dtype=torch.float64).numpy()
 
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedLoss(Method):
+    """A method whose clients train on the weighted loss Σ_k w_k f_{i,k} and upload one update.
+
+    Args:
+        drift: what corrects the clients' local steps.
+    """
+
+    drift: Drift = field(default=Drift(), metadata={"registry": DRIFT})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drift.plain_steps and self.optimizer != SGD():
+            raise ValueError(
+                f"{type(self.drift).__name__} needs clients with SGD without momentum, but got {self.optimizer}; "
+                "momentum and Adam are for the server then"
+            )
+
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
         return LocalTraining(
-            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian=reuse_jacobian
+            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian, self.drift
         )
+
+    def training_message(self, server: Server) -> Message:
+        """What clients are sent for it: the weights, and what corrects their steps."""
+        return Message(w=torch.from_numpy(server.w), **self.drift.message(server))
+
+    def finish(self, server: Server, sums: Sums) -> None:
+        """x <- x - η_s mean_i (x - x_i), by the server's optimizer."""
+        update = sums.mean("update")
+        self.drift.learn(server, update / (self.local_steps * self.client_lr), sums.count)
+        self.descend(server, update, sums)
 
 
 @dataclass(frozen=True)
 class LocalTraining(Contribution):
-    """K local steps on Σ_k w_k f_{i,k}: the client's update x - x_i.
+    """K local steps on Σ_k w_k f_{i,k}, or Σ_{k in O_i} w_k (P / P_k) f_{i,k} if clients differ: the update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
     left out here.
@@ -87,11 +123,15 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
+    drift: Drift
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        check(message, {"w": Field((client.problem.M,), torch.float64)}, "the server")
-        w = message["w"].tolist()
-        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian)
+        fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
+        check(message, fields, "the server")
+        correct = self.drift.start(client, message)
+        w = client.own_weights(message["w"].tolist())
+        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        self.drift.finish(client, message, update / (self.steps * self.lr))
         return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
@@ -101,7 +141,8 @@ class LocalTraining(Contribution):
 def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: set the server's G and w, by the rule.
 
-    A G that is not finite is ignored, and the previous weights stay. What a rule draws from torch's generator is
+    A G that is not finite is ignored, and the previous weights stay: so they do where nobody in the cohort owns some
+    objective. What a rule draws from torch's generator is
     seeded by (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
     """
     if not np.isfinite(G).all():  # the clients' numbers were finite, but their products overflowed
@@ -111,9 +152,12 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
         server.w = weigh(rule, server.w, G, server.memory)
 
 
-def weights_message(w: Vector) -> Message:
-    """The objectives' weights, as they are sent to clients."""
-    return Message(w=torch.from_numpy(w))
+def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
+    """Σ_k w_k rows_k, [d], of rows [M, d]. Objectives that nobody in the cohort owns have a row of NaN
+    and are left out."""
+    weights = torch.from_numpy(w).to(rows)
+    unknown = rows[:, 0].isnan()
+    return rows[~unknown].T @ weights[~unknown] if unknown.any() else rows.T @ weights
 
 
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedcmoo.contributions import Contribution
-from fedcmoo.methods.base import Method, weights_message
+from fedcmoo.methods.base import WeightedLoss
 from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.types import Vector
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Method):
+class FedAvg(WeightedLoss):
     """Local steps on Σ_k w_k f_{i,k} with weights that never change (section 6.2, the scalarised baseline).
 
     Args:
@@ -50,5 +50,5 @@ class FedAvg(Method):
         return {"train": self.training(reuse_jacobian=False)}
 
     def round(self, server: Server) -> Round:
-        sums = (yield Ask({"train": weights_message(server.w)})).part("train")
-        server.descend(sums.mean("update"), sums, self.server_lr)
+        sums = yield Ask({"train": self.training_message(server)})
+        self.finish(server, sums.part("train"))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedcmoo.contributions import Contribution
-from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
-from fedcmoo.methods.base import Method, reweigh, weights_message
-from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
+from fedcmoo.methods.base import WeightedLoss, reweigh
+from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
+from fedcmoo.rounds import Ask, Round, Server, Sums
 from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCMOO(Method):
+class FedCMOO(WeightedLoss):
     """Two phases a round: estimate the Gram matrix of the objectives' gradients, then train on the weighted loss.
 
     Args:
         gram: ApproxGramJacobian: how the server learns G.
         weights: FindWeights, or any other rule that turns G into weights; torchjd's objects too.
         gram_every: rounds from one estimate of G to the next; in between, the weights stay.
+        trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G. It needs an
+            estimator with one phase: all but the two-way and the unbiased ones.
 
     Deviation: the paper's clients send a randomized SVD (`OneWay()` or `TwoWay()`); the default here is a sketch, which
     is more exact at a tenth of the upload (`fedcmoo bench gram`).
@@ -35,11 +38,13 @@ class FedCMOO(Method):
     gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
     weights: Rule = field(default=FindWeights(), metadata={"registry": WEIGHTS})
     gram_every: int = 1
+    trips: Trips = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(gram_every=self.gram_every)
         check_gram(self.gram)
+        check_trips(self.trips, self.gram)
         check_rule(self.weights)
 
     def contributions(self) -> Mapping[str, Contribution]:
@@ -51,10 +56,23 @@ class FedCMOO(Method):
 
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
-        train = "train-alone"
-        if server.round % self.gram_every == 0:
-            G, _ = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
-            reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
-            train = "train"
-        sums = (yield Ask({train: weights_message(server.w)})).part(train)  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
-        server.descend(sums.mean("update"), sums, self.server_lr)  # line 14: x <- x - η_s mean_i (x - x_i)
+        due = server.round % self.gram_every == 0
+        train = "train" if due else "train-alone"
+        if self.trips == 1:
+            sums = yield from self.one_trip(server, due)
+        else:
+            if due:
+                G, _ = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
+                reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
+            sums = yield Ask({train: self.training_message(server)})  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
+        self.finish(server, sums.part(train))  # line 14: x <- x - η_s mean_i (x - x_i)
+
+    def one_trip(self, server: Server, due: bool) -> Generator[Ask, Sums, Sums]:
+        """Lines 5 to 13 with one ask: the weights come from the last G, and a new G from the clients that train."""
+        G = take_last_gram(server)
+        if G is not None:
+            reweigh(server, self.weights, G)
+            server.G = None  # it is in the history already
+        if due:
+            return (yield from train_and_measure(server, self.training_message(server), one_phase(self.gram)))
+        return (yield Ask({"train-alone": self.training_message(server)}))

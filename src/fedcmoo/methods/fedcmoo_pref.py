@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
+from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.messages import Field, Message
-from fedcmoo.methods.base import Method, weights_message
-from fedcmoo.rounds import Ask, Round, Server, Sizes
-from fedcmoo.types import Vector
+from fedcmoo.methods.base import WeightedLoss
+from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
+from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums
+from fedcmoo.types import Matrix, Vector
+from fedcmoo.validation import below_one
 from fedcmoo.weights import FindWeightsPref, check_preference
 
 PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindWeightsPref}
@@ -23,7 +26,7 @@ PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindW
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCMOOPref(Method):
+class FedCMOOPref(WeightedLoss):
     """FedCMOO with weights that bring the losses to r_1 F_1(x) = … = r_M F_M(x), and then all of them down.
 
     A round costs what FedCMOO's does and M numbers a client more, its losses, which travel with the first phase of
@@ -40,6 +43,8 @@ class FedCMOOPref(Method):
             sharp for the steps of a large one: its loss leaps. 0 is the paper; 0.8 averages over some rounds.
         losses: "all" averages a client's losses over all of its data, as in the authors' runs; "batch" over its first
             batch of the round only, which costs clients next to nothing, and is noisier.
+        trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G and losses
+            (as in `FedCMOO`).
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
@@ -52,6 +57,7 @@ class FedCMOOPref(Method):
     weights: FindWeightsPref = field(default=FindWeightsPref(), metadata={"registry": PREFERENCE_RULES})
     inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
+    trips: Trips = 2
 
     @classmethod
     def label(cls) -> str:
@@ -60,10 +66,10 @@ class FedCMOOPref(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_gram(self.gram)
+        check_trips(self.trips, self.gram)
         if self.preference is not None:
             check_preference(self.preference)
-        if not 0 <= self.inertia < 1:
-            raise ValueError(f"inertia must be at least 0 and below 1, but got {self.inertia}")
+        below_one(inertia=self.inertia)
         if self.losses not in ("all", "batch"):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
 
@@ -84,14 +90,29 @@ class FedCMOOPref(Method):
 
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
-        G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
-        losses = sums.mean("losses/losses").numpy()
-        server.G = G if np.isfinite(G).all() else None
-        w, kl, fallback = self.weights(self.r(server.sizes.M), losses, G)  # line 7: FindWeightsPref(r, F̃, G)
+        if self.trips == 1:
+            sums = yield from self.one_trip(server)
+        else:
+            G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
+            server.G = G if np.isfinite(G).all() else None
+            self.reweigh(server, sums.objective_mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
+            sums = yield Ask({"train": self.training_message(server)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
+        self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
+
+    def one_trip(self, server: Server) -> Generator[Ask, Sums, Sums]:
+        """Lines 5 to 14 with one ask: w comes from the last G and losses, and new ones from the clients that train."""
+        G = take_last_gram(server)
+        if G is not None:
+            self.reweigh(server, server.memory["last-losses"], G)
+        sums = yield from train_and_measure(server, self.training_message(server), one_phase(self.gram), "losses")
+        server.memory["last-losses"] = sums.objective_mean("losses/losses")
+        return sums
+
+    def reweigh(self, server: Server, losses: Tensor, G: Matrix) -> None:
+        """Set the server's w, and note where it came from."""
+        w, kl, fallback = self.weights(self.r(server.sizes.M), losses.numpy(), G)
         server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}
-        sums = (yield Ask({"train": weights_message(server.w)})).part("train")  # lines 8 to 14
-        server.descend(sums.mean("update"), sums, self.server_lr)  # line 15: x <- x - η_s mean_i (x - x_i)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedcmoo.report.table import CsvRow, Table
+from fedcmoo.reproduce.paper import PROBLEMS
 
 HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided at this scale", "not measured"
 
@@ -29,7 +30,7 @@ RULE = (
     "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
     "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training, so shorter runs can bear them out but not refute them."
+    "training, so shorter runs than the paper's can bear them out but not refute them."
 )
 
 
@@ -48,6 +49,7 @@ class Claim:
         spread: over seeds, as far as it is known; stands for the measured one where there is one seed.
         paper: the quantity in the paper's own numbers, if it gives them.
         final: whether it is about the end of training.
+        part: which part of the target it is about; None for all of them.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Claim:
     spread: float = 0.0
     paper: float | None = None
     final: bool = False
+    part: str | None = None
 
     def __post_init__(self) -> None:
         if not self.resolution > 0:
@@ -93,7 +96,7 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
     Args:
         claim: what is claimed.
         values: the quantity, one for each seed.
-        full: whether the runs have full scale.
+        full: whether the runs have the paper's scale.
 
     >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
     >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
@@ -121,21 +124,46 @@ def standard_error(claim: Claim, values: Sequence[float]) -> float:
 def all_claims() -> tuple[Claim, ...]:
     """The claims in `claims.toml`."""
     table = tomllib.loads((resources.files("fedcmoo.reproduce") / "claims.toml").read_text())
-    known = {f.name for f in fields(Claim)}
+    known = {*(f.name for f in fields(Claim)), "problems"} - {"part"}
     for entry in table["claim"]:
         unknown = set(entry) - known
         if unknown:
             raise ValueError(f"claim {entry.get('id')!r} must have only {sorted(known)}, but has {sorted(unknown)}")
-    return tuple(Claim(**entry) for entry in table["claim"])
+    return tuple(claim for entry in table["claim"] for claim in _claims(**entry))
 
 
-def judge_target(target: str, measured: Mapping[str, Sequence[float]], full: bool) -> list[Verdict]:
-    """Verdicts on all claims of a target, also on those that could not be measured."""
+def _claims(
+    id: str, text: str, problems: Sequence[str] = (), paper: float | Mapping[str, float] | None = None, **others: Any
+) -> Iterator[Claim]:
+    """An entry of the file as a claim, or as one claim for each of its problems."""
+    numbers = paper if isinstance(paper, Mapping) else dict.fromkeys(problems, paper)
+    if not problems:
+        yield Claim(id=id, text=text, paper=None if isinstance(paper, Mapping) else paper, **others)
+    for part in problems:
+        yield Claim(
+            id=f"{id}-{part}", text=text.format(problem=PROBLEMS[part]), paper=numbers.get(part), part=part, **others
+        )
+
+
+def judge_target(
+    target: str, measured: Mapping[str, Sequence[float]], parts: Sequence[str], full: Sequence[str]
+) -> list[Verdict]:
+    """Verdicts on all claims of a target, also on those that could not be measured.
+
+    Args:
+        target: its name.
+        measured: the quantities by claim, one number for each seed.
+        parts: the parts that were made.
+        full: those of them that have the paper's scale.
+    """
     claims = [claim for claim in all_claims() if claim.target == target]
     unknown = set(measured) - {claim.id for claim in claims}
     if unknown:
         raise ValueError(f"claims.toml must have every claim that {target} measures, but has not {sorted(unknown)}")
-    return [judge(claim, measured.get(claim.id, ()), full) for claim in claims]
+    return [
+        judge(claim, measured.get(claim.id, ()), set(parts if claim.part is None else [claim.part]) <= set(full))
+        for claim in claims
+    ]
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:

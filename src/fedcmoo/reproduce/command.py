@@ -127,14 +127,14 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
             say(f"{target.name} {part} failed: {describe(error)}")
     scale = target.scale(study, results) if results else ""
     made = target.make(study, results, scale) if results else Made()
-    full = not scale.startswith("small scale")
+    full = [part for part in results if target.is_full(study, part)]
     configurations = {
         f"{part}: {label}": write_toml(replace(configs[0], data=None).to_table())
         for part in results
         for label, configs in target.plan(study, part).items()
     }
-    verdicts = judge_target(target.name, made.measured, full)
-    return Outcome(target.name, target.title, scale, made.tables, made.charts, verdicts, failures, configurations)
+    verdicts = judge_target(target.name, made.measured, list(results), full)
+    return Outcome(target.name, target.title, scale, full, made.tables, made.charts, verdicts, failures, configurations)
 
 
 def _without_places(text: str, study: Study, runs: Runs) -> str:

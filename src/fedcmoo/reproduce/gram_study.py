@@ -34,6 +34,10 @@ class GramStudy(StudyConfig):
         """The comparison while some configuration trains."""
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
 
+    @property
+    def title(self) -> str:
+        return f"gram-{super().title}"
+
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
         """Measure, or go on with it."""
         if not isinstance(self.method, (FedCMOO, FedCMOOPref)):

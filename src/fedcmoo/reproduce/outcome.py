@@ -36,6 +36,7 @@ class Outcome:
     Attributes:
         target, title: which target.
         scale: at what scale it was made.
+        full: the parts that have the paper's scale.
         tables, charts, verdicts: what came of it.
         failures: by part, what could not be made and why.
         configurations: of its runs, by name.
@@ -44,6 +45,7 @@ class Outcome:
     target: str
     title: str
     scale: str
+    full: Sequence[str]
     tables: Sequence[Table]
     charts: Sequence[Chart]
     verdicts: Sequence[Verdict]

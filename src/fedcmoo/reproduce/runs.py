@@ -13,7 +13,7 @@ from fedcmoo.history import read_history
 from fedcmoo.reproduce.study import StudyConfig
 from fedcmoo.run import SavedRun
 from fedcmoo.run_folder import holds_run
-from fedcmoo.settings import flatten, read_toml
+from fedcmoo.settings import SettingsError, flatten, from_table, read_toml
 
 Labelled = Mapping[str, Sequence[SavedRun]]
 """By label, the runs of one or several seeds."""
@@ -36,10 +36,20 @@ class Runs:
         self._failed: dict[Path, Exception] = {}
 
     def place(self, config: StudyConfig) -> Path:
-        """The folder of a run: a name for people, and a hash of all that changes its results."""
-        table = config.results()
-        digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:10]
-        return self.folder / f"{table['problem']['name']}-{table['method']['name']}-seed{config.seed}-{digest}"
+        """The folder of a run: the one whose configuration computes the same, or else a new one.
+
+        A new folder's name has a hash of all that changes the results. Folders are compared by what is written in them,
+        so that runs are found again after settings were added whose defaults change nothing.
+        """
+        for file in sorted(self.folder.glob(f"{config.title}-*/config.toml")):
+            try:
+                same = from_table(type(config), read_toml(file)).computes_the_same_as(config)
+            except SettingsError:  # made with settings that there are no longer
+                continue
+            if same:
+                return file.parent
+        digest = hashlib.sha256(json.dumps(config.results(), sort_keys=True).encode()).hexdigest()[:10]
+        return self.folder / f"{config.title}-{digest}"
 
     def is_finished(self, config: StudyConfig) -> bool:
         """Whether the run is there, whole."""
@@ -78,13 +88,6 @@ ROUGH = {
 }
 """Seconds of one local step with a batch of 128 on one core, by problem: for estimates before anything is measured."""
 
-OBJECTIVES = {"celeba": 40, "celeba5": 5, "qm9": 11}
-"""The number of objectives; two where nothing is said."""
-
-
-COMPARISON = 10
-"""What all Gram estimators together cost a client, in local steps: a guess, for the same estimates."""
-
 
 def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
     """Seconds that a run still needs: from finished runs like it where there are any, else a rough guess."""
@@ -97,7 +100,7 @@ def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
 def _measured(config: StudyConfig, runs: Runs) -> float | None:
     """Seconds per round of a finished run that does the same work in a round."""
     wanted = _work(config.to_table())
-    for file in sorted(runs.folder.glob(f"{wanted['problem.name']}-*/{FINISHED}")):
+    for file in sorted(runs.folder.glob(f"*{wanted['problem.name']}-*/{FINISHED}")):
         if _work(read_toml(file.parent / "config.toml")) == wanted:
             result = json.loads(file.read_text())
             return float(result["seconds"] / result["rounds"])
@@ -112,13 +115,7 @@ def _work(table: Any) -> dict[str, Any]:
 
 
 def _guessed(config: StudyConfig, cores: int) -> float:
-    work = _work(config.to_table())
-    problem, method = work["problem.name"], work["method.name"]
-    M = OBJECTIVES.get(problem, 2)
-    each = getattr(config.method, "measure_every", 1)
-    steps = {"fsmgda": M, "local-progress": 1 + 5 * M / each}.get(method, 1) * config.method.local_steps
-    gradients = 0 if method in ("fedavg", "fsmgda") else M
-    if work["every"]:  # a comparison of Gram estimators, in one process
-        gradients, cores = gradients + COMPARISON / work["every"], 1
+    """As if every method took one gradient more than its local steps, on every core."""
     batch = (config.method.batch_size or 128) / 128
-    return (steps + gradients) * ROUGH.get(problem, 0.02) * batch * config.clients_per_round / cores
+    steps = config.method.local_steps + 1
+    return steps * ROUGH.get(config.problem.name, 0.02) * batch * config.clients_per_round / cores

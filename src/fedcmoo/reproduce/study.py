@@ -43,6 +43,12 @@ class StudyConfig(RunConfig):
         metadata={"registry": {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}},
     )
 
+    @property
+    def title(self) -> str:
+        """What its folder's name begins with."""
+        table = self.to_table()
+        return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
+
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
         """Run it in a folder."""
         self.run(folder, callbacks, resume)
@@ -105,8 +111,17 @@ class Study:
         return {METHODS[method].label(): self.configs(problem, method, over) for method in methods}
 
 
+def falls_short(config: StudyConfig, full: StudyConfig) -> bool:
+    """Whether a configuration differs from that of full scale in anything but more rounds."""
+    differences = set(_differences(config, full))
+    return bool(differences) and not (differences == {"rounds"} and config.rounds > full.rounds)
+
+
 def scale_line(
-    plan: Mapping[str, Sequence[StudyConfig]], full: Mapping[str, Sequence[StudyConfig]], left_out: Sequence[str]
+    plan: Mapping[str, Sequence[StudyConfig]],
+    full: Mapping[str, Sequence[StudyConfig]],
+    left_out: Sequence[str],
+    is_full: bool,
 ) -> str:
     """What a reader has to know about the scale of some runs: in what they fall short of the paper's.
 
@@ -114,17 +129,15 @@ def scale_line(
         plan: by part of a target (a problem, say), the seeds of one of its runs.
         full: the same at full scale.
         left_out: runs of the full scale that there are none of.
+        is_full: whether all of them have full scale.
     """
     parts: dict[str, list[str]] = {}
-    short = bool(left_out)
     for part, configs in plan.items():
         seeds = f"{len(configs)} seed{'s' * (len(configs) > 1)}"
         differences = _differences(configs[0], full[part][0])
-        more_rounds_only = set(differences) == {"rounds"} and configs[0].rounds > full[part][0].rounds
-        short = short or (bool(differences) and not more_rounds_only)
         text = ", ".join([seeds, *(f"{name} {value}" for name, value in differences.items())])
         parts.setdefault(text, []).append(part)
-    head = "small scale (in brackets, full scale)" if short else "full scale"
+    head = "full scale" if is_full else "small scale (in brackets, full scale)"
     several = len(parts) > 1
     texts = [(f"{', '.join(names)}: " if several else "") + text for text, names in parts.items()]
     return f"{head}: " + "; ".join([*texts, *([f"left out: {', '.join(left_out)}"] if left_out else [])])

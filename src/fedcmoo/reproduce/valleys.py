@@ -15,6 +15,9 @@ from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator
 
+DESCENT = 500
+"""Steps of gradient descent to the start."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Valleys:
@@ -25,12 +28,16 @@ class Valleys:
     differences. A sample is a centre for each objective: those of an objective are scattered around a point of its
     own, those of a client around an offset of its own. So objectives conflict, and clients differ.
 
+    Training starts at a minimum of the objectives' mean, which is Pareto stationary for equal weights. There the
+    squared norm of the weighted gradient comes from the stochastic gradients alone; from elsewhere, the way down would
+    hide them for any affordable number of rounds.
+
     Args:
         clients: N.
         samples: of each client.
         dimensions: d.
         objectives: M.
-        distance: of the objectives' points from the start, in each coordinate, at random up to this.
+        distance: of the objectives' points from the origin, in each coordinate, at random up to this.
         difference: of the clients' offsets, standard deviation.
         scatter: of the samples, standard deviation.
     """
@@ -66,20 +73,28 @@ class Valleys:
         centres = points + offsets + self.scatter * torch.randn(self.clients, self.samples, M, d, generator=random)
         nothing = torch.zeros(self.samples)
         return Problem(
-            Position(d),
+            Position(self._stationary(centres.flatten(0, 1))),
             [Objective(f"valley {k + 1}", mean) for k in range(M)],
             clients=[(own, nothing) for own in centres],
             test=(centres.flatten(0, 1), nothing.repeat(self.clients)),
             name=self.name,
         )
 
+    def _stationary(self, centres: Tensor) -> Tensor:
+        """A minimum [d] of the mean of all objectives over centres [n, M, d]: gradient descent with step 1/L."""
+        x = torch.zeros(self.dimensions, dtype=torch.float64)
+        for _ in range(DESCENT):
+            u = x - centres.double()
+            x = x - (2 * u / (1 + u.square()).square()).mean(dim=(0, 1)) / self.L
+        return x.float()
+
 
 class Position(nn.Module):
     """The model is a point x [d]; of centres [B, M, d] it gives the objectives' values, M times [B]."""
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, start: Tensor) -> None:
         super().__init__()
-        self.x = nn.Parameter(torch.zeros(d))
+        self.x = nn.Parameter(start)
 
     def forward(self, centres: Tensor) -> tuple[Tensor, ...]:
         u = (self.x - centres).square()

@@ -8,6 +8,7 @@ from fedcmoo.reproduce.targets.delta_m import DeltaM
 from fedcmoo.reproduce.targets.drift import Drift
 from fedcmoo.reproduce.targets.gram import Gram
 from fedcmoo.reproduce.targets.local_progress import LocalProgress
+from fedcmoo.reproduce.targets.one_way import OneWay
 from fedcmoo.reproduce.targets.preferences import Preferences
 from fedcmoo.reproduce.targets.qm9 import QM9
 from fedcmoo.reproduce.targets.radial import Radial
@@ -17,7 +18,7 @@ from fedcmoo.reproduce.targets.table2 import Table2
 
 TARGETS: dict[str, type[Target]] = {
     target.name: target
-    for target in (Table1, Curves, Drift, QM9, Preferences, Table2, Gram, Radial, DeltaM, LocalProgress, Rate)
+    for target in (Table1, Curves, Drift, QM9, Preferences, Table2, Gram, OneWay, Radial, DeltaM, LocalProgress, Rate)
 }
 
 __all__ = ["TARGETS", "Target"]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from fedcmoo.report.table import CsvRow, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.runs import Labelled, Runs
-from fedcmoo.reproduce.study import Study, StudyConfig, scale_line
+from fedcmoo.reproduce.study import Study, StudyConfig, falls_short, scale_line
 from fedcmoo.run import SavedRun
 
 Plan = Mapping[str, Sequence[StudyConfig]]
@@ -37,12 +37,18 @@ class Target(ABC):
     def make(self, study: Study, results: Results, note: str) -> Made:
         """Tables, charts and measurements from the parts that are there; `note` says at what scale."""
 
+    def is_full(self, study: Study, part: str) -> bool:
+        """Whether the runs of a part have the paper's scale; the number of seeds does not count."""
+        own, full = (self.plan(s, part) for s in (study, Study(full=True)))
+        return all(label in own and not falls_short(own[label][0], full[label][0]) for label in full)
+
     def scale(self, study: Study, parts: Iterable[str]) -> str:
         """The line about the scale of some parts, for every table and figure."""
         own, full = ({part: self.plan(s, part) for part in parts} for s in (study, Study(full=True)))
         first = {part: next(label for label in labels if label in full[part]) for part, labels in own.items()}
         missing = list(dict.fromkeys(label for part in own for label in full[part] if label not in own[part]))
-        return scale_line({p: own[p][n] for p, n in first.items()}, {p: full[p][n] for p, n in first.items()}, missing)
+        of_own, of_full = ({part: plan[part][label] for part, label in first.items()} for plan in (own, full))
+        return scale_line(of_own, of_full, missing, all(self.is_full(study, part) for part in own))
 
     def results(self, study: Study, part: str, runs: Runs) -> Labelled:
         """The runs of a part; whatever is not there yet is made."""

@@ -51,10 +51,14 @@ def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
     measured = {
         f"gram-mask-one-way-{part}": gap("one-way random mask", "one-way randomized SVD"),
         f"gram-mask-two-way-{part}": gap("two-way random mask, as run", "two-way randomized SVD, as run"),
+        f"gram-sum-{part}": gap("sum of client Grams", "two-way randomized SVD, as run"),
         f"gram-sketch-{part}": gap("one-way randomized SVD", "sketch"),
     }
     if part == "celeba":
-        measured[f"gram-top-k-{part}"] = gap("one-way top-k", "one-way randomized SVD")
+        measured[f"gram-top-k-{part}"] = gap("one-way top-k, as counted", "one-way randomized SVD")
+        measured[f"gram-top-k-two-way-{part}"] = gap(
+            "two-way top-k, as run and counted", "two-way randomized SVD, as run"
+        )
     return measured
 
 

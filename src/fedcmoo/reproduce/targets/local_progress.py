@@ -49,8 +49,9 @@ class LocalProgress(Target):
         measured = {}
         for part, runs in results.items():
             for quantity, name in (("loss reduction", "loss"), ("accuracy gain", "accuracy")):
-                ours, theirs = (_means(runs["FedCMOO"], way, quantity) for way in WAYS[:2])
-                measured[f"progress-{name}-{part}"] = [a - b for a, b in zip(ours, theirs, strict=True)]
+                ours, own_rate, same_rate = (_means(runs["FedCMOO"], way, quantity) for way in WAYS)
+                for claim, theirs in (("progress", own_rate), ("progress-same-rate", same_rate)):
+                    measured[f"{claim}-{name}-{part}"] = [a - b for a, b in zip(ours, theirs, strict=True)]
         chart = Chart("local-progress", "Local progress within a round", see, panels, note)
         return Made([_table(results, note)], [chart], measured)
 

@@ -15,15 +15,18 @@ from fedcmoo.pareto import Front, Point, parse_ratio
 from fedcmoo.pareto.front import front_chart
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.paper import PROBLEMS
+from fedcmoo.reproduce.paper import HARD, PROBLEMS
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.curves import lead
 from fedcmoo.reproduce.targets.delta_m import alone
 from fedcmoo.run import SavedRun
 
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
+MINIMUM = "minimum weight"
+"""Equal preferences with a minimum weight, as Table 1 has them."""
 
 
 class Preferences(Target):
@@ -39,7 +42,7 @@ class Preferences(Target):
             )
             for text in (FULL if study.full else SMALL)
         }
-        return {**configs, **alone(study, part)}
+        return {**configs, MINIMUM: study.configs(part, "fedcmoo-pref"), **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         ratios = FULL if study.full else SMALL
@@ -49,11 +52,18 @@ class Preferences(Target):
         for part, runs in results.items():
             seeds = range(len(runs["1:1"]))
             measured[f"preferences-followed-{part}"] = [_follows(runs, ratios, n) - 0.8 for n in seeds]
-            if part == "multimnist":
-                measured[f"preferences-extreme-{part}"] = [_extreme(runs, ratios, n) for n in seeds]
+            measured[f"pref-minimum-{part}"] = lead(runs[MINIMUM], runs["1:1"])
+            if part in HARD:
+                easy, hard = ([run.values("loss")[k] for run in runs["1:1"]] for k in (1 - HARD[part], HARD[part]))
+                measured[f"preferences-easy-{part}"] = [b - a for a, b in zip(easy, hard, strict=True)]
             else:
-                losses = [run.values("loss") for run in runs["1:1"]]
-                measured[f"preferences-easy-{part}"] = [second - first for first, second in losses]
+                measured[f"preferences-met-{part}"] = [_met(runs, ratios, n) for n in seeds]
+                measured[f"preferences-extreme-{part}"] = [
+                    -_middle_minus_outermost(angles(runs, ratios, n)) for n in seeds
+                ]
+                measured[f"preferences-limit-{part}"] = [
+                    _middle_minus_outermost(_distances(runs, ratios, n)) for n in seeds
+                ]
         return Made([_table(results, ratios, note)], [chart], measured)
 
 
@@ -80,10 +90,25 @@ def _follows(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
     return float(spearmanr(asked, [second / first for first, second in losses]).statistic)
 
 
-def _extreme(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
-    """How much further from their rays, in degrees, the outermost two are than the middle one."""
-    angles = [angle(runs[text][seed].values("loss"), parse_ratio(text)) for text in ratios]
-    return (angles[0] + angles[-1]) / 2 - angles[len(angles) // 2]
+def angles(runs: Labelled, ratios: Sequence[str], seed: int) -> list[float]:
+    """Between losses and the rays asked for, in degrees."""
+    return [angle(runs[text][seed].values("loss"), parse_ratio(text)) for text in ratios]
+
+
+def _met(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
+    """Half the mean angle between neighbouring rays, minus the mean angle to the losses' own rays."""
+    rays = [math.degrees(math.atan2(first, second)) for first, second in map(parse_ratio, ratios)]
+    return (max(rays) - min(rays)) / (len(rays) - 1) / 2 - float(np.mean(angles(runs, ratios, seed)))
+
+
+def _distances(runs: Labelled, ratios: Sequence[str], seed: int) -> list[float]:
+    """How far above single-objective training the nearer of the two losses is."""
+    limits = [runs[f"alone {k}"][seed].values("loss")[k] for k in range(2)]
+    return [min(np.subtract(runs[text][seed].values("loss"), limits)) for text in ratios]
+
+
+def _middle_minus_outermost(values: Sequence[float]) -> float:
+    return float(values[len(values) // 2] - (values[0] + values[-1]) / 2)
 
 
 def _table(results: Results, ratios: Sequence[str], note: str) -> Table:

@@ -15,6 +15,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.curves import loss_lead
 from fedcmoo.reproduce.targets.radial import radial_panel
 from fedcmoo.run import SavedRun
 
@@ -87,7 +88,7 @@ def _measure(runs: Labelled) -> dict[str, Sequence[float]]:
 
     uploads = [run.uploaded / sum(len(r.cohort) for r in run.history) / model_bytes(runs) for run in fedcmoo]
     return {
-        "qm9-rounds": [100 * (1 - a.mean("loss") / b.mean("loss")) for a, b in zip(fedcmoo, fsmgda, strict=True)],
+        "qm9-rounds": loss_lead(fedcmoo, fsmgda),
         "qm9-upload": same_upload(fedcmoo),
         "qm9-upload-pref": same_upload(pref),
         "qm9-every-task": [

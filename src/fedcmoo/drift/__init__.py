@@ -1,0 +1,17 @@
+"""Corrections of local steps: what keeps clients with different data from drifting apart within a round."""
+
+from fedcmoo.drift.base import Drift
+from fedcmoo.drift.fedcm import FedCM
+from fedcmoo.drift.fedprox import FedProx
+from fedcmoo.drift.scaffold import Scaffold
+from fedcmoo.drift.storm import Storm
+
+DRIFT: dict[str, type[Drift]] = {
+    "none": Drift,
+    "fedprox": FedProx,
+    "fedcm": FedCM,
+    "scaffold": Scaffold,
+    "storm": Storm,
+}
+
+__all__ = ["DRIFT", "Drift", "FedCM", "FedProx", "Scaffold", "Storm"]
