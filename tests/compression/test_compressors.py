@@ -16,6 +16,7 @@ from fedcmoo.compression import (
     Quantizer,
     RandomizedSVD,
     RandomMask,
+    Rotated,
     TopK,
 )
 from fedcmoo.messages import BadMessageError, Message
@@ -30,6 +31,8 @@ COMPRESSED: list[Compressor] = [
     RandomMask(),
     RandomMask(values="float16"),
     Quantizer(),
+    Rotated(),
+    Rotated(adaptive=False),
 ]
 
 
@@ -129,7 +132,15 @@ def compressor_error(compressor: Compressor, h: Tensor, budget: int, seed: int) 
 
 
 @pytest.mark.parametrize(
-    ("compressor", "budget"), [(RandomMask(), 4 * 20), (Quantizer(), 200), (Quantizer(), 70), (Quantizer(), 40)]
+    ("compressor", "budget"),
+    [
+        (RandomMask(), 4 * 20),
+        (Quantizer(), 200),
+        (Quantizer(), 70),
+        (Quantizer(), 40),
+        (Rotated(), 40),
+        (Rotated(), 100),
+    ],
 )
 def test_unbiased_compressors_are_right_on_average(compressor: Compressor, budget: int) -> None:
     h = jacobian((2, 60))
@@ -154,7 +165,7 @@ def test_a_random_mask_sends_one_entry_of_every_run() -> None:
     assert torch.equal(decoded[decoded != 0] / 4, h.reshape(25, 4)[decoded != 0])
 
 
-@pytest.mark.parametrize("compressor", [RandomizedSVD(), TopK(), RandomMask(), Quantizer()], ids=repr)
+@pytest.mark.parametrize("compressor", [RandomizedSVD(), TopK(), RandomMask(), Quantizer(), Rotated()], ids=repr)
 def test_a_budget_in_which_nothing_fits_is_refused(compressor: Compressor) -> None:
     with pytest.raises(ValueError, match=r"budget must be at least .* but got 0\.00"):
         compressor.encode(jacobian(), 4, random())
@@ -209,6 +220,49 @@ def test_values_out_of_range_are_refused(compressor: Compressor, name: str, valu
         compressor.decode(bad, shape, budget, "client 7")
 
 
+@pytest.mark.parametrize("compressor", [*COMPRESSED, Identity(values="float16")], ids=repr)
+def test_what_decodes_is_finite_or_refused(compressor: Compressor) -> None:
+    """Random bytes in the arrays of a payload that has the right names, dtypes and shapes."""
+    payload = compressor.encode(jacobian(), BUDGET, random())
+    refused = 0
+    for seed in range(40):
+        g = np.random.default_rng(seed)
+        changed = {}
+        for name, array in payload.items():
+            data = array.contiguous().numpy().copy()
+            places = g.integers(0, data.nbytes, size=1 + seed % 8)
+            data.view(np.uint8).reshape(-1)[places] = g.integers(0, 256, size=len(places))
+            changed[name] = torch.from_numpy(data)
+        try:
+            decoded = compressor.decode(Message(**changed), SHAPE, BUDGET, "client 7")
+        except BadMessageError as error:
+            assert str(error).startswith("client 7")  # noqa: PT017 - the other draws may be well-formed
+            refused += 1
+        else:
+            assert torch.isfinite(decoded).all()
+    assert refused or not has_floats(payload)
+
+
+def has_floats(payload: Message) -> bool:
+    return any(array.is_floating_point() for array in payload.values())
+
+
+@pytest.mark.parametrize(
+    ("compressor", "huge"),
+    [
+        (Quantizer(), {"step": 3e38}),
+        (RandomizedSVD(), {"left": 3e38, "right": 3e38}),
+        (TopK(values="float16"), {"entries": 6e4, "scale": 3e38}),
+        (Identity(values="float16"), {"h": 6e4, "scale": 3e38}),
+    ],
+)
+def test_finite_arrays_with_infinite_products_are_refused(compressor: Compressor, huge: dict[str, float]) -> None:
+    payload = compressor.encode(jacobian(), BUDGET, random())
+    arrays = {name: torch.full_like(payload[name], value) for name, value in huge.items()}
+    with pytest.raises(BadMessageError, match="client 7"):
+        compressor.decode(tampered(payload, **arrays), SHAPE, BUDGET, "client 7")
+
+
 def test_positions_must_be_distinct_and_as_many_as_entries() -> None:
     listed = TopK().encode(jacobian((30, 500)), 2000, random())
     repeated = spoiled(listed["index"], float(listed["index"][1]))
@@ -221,7 +275,7 @@ def test_positions_must_be_distinct_and_as_many_as_entries() -> None:
 
 
 def test_settings_are_checked_and_registered() -> None:
-    assert set(COMPRESSORS) == {"randomized-svd", "top-k", "random-mask", "quantizer", "identity"}
+    assert set(COMPRESSORS) == {"randomized-svd", "top-k", "random-mask", "quantizer", "rotated", "identity"}
     with pytest.raises(ValueError, match="power_iterations must not be negative, but got -1"):
         RandomizedSVD(power_iterations=-1)
     with pytest.raises(ValueError, match="values must be 'float32' or 'float16', but got 'float8'"):

@@ -6,6 +6,8 @@ from fedcmoo.compression.identity import Identity
 from fedcmoo.compression.quantizer import Quantizer
 from fedcmoo.compression.random_mask import RandomMask
 from fedcmoo.compression.randomized_svd import RandomizedSVD
+from fedcmoo.compression.rotated import Rotated
+from fedcmoo.compression.shared_grid import SharedGrid
 from fedcmoo.compression.top_k import TopK
 
 COMPRESSORS: dict[str, type[Compressor]] = {
@@ -13,6 +15,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "top-k": TopK,
     "random-mask": RandomMask,
     "quantizer": Quantizer,
+    "rotated": Rotated,
     "identity": Identity,
 }
 
@@ -25,7 +28,9 @@ __all__ = [
     "Quantizer",
     "RandomMask",
     "RandomizedSVD",
+    "Rotated",
     "Shape",
+    "SharedGrid",
     "TopK",
     "budget_bytes",
     "check_budget",

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcmoo.messages import Field, Message
+from fedcmoo.messages import BadMessageError, Field, Message, all_finite
 
 Shape = tuple[int, int]
 """(M, d): one gradient a row."""
@@ -67,13 +67,20 @@ class Compressor(ABC):
             random: where the compressor draws from, if it draws.
         """
 
-    @abstractmethod
     def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         """Check what `encode` made of a matrix of this shape, and return its approximation, float32 [M, d].
 
         Raises:
             BadMessageError: naming the sender and the field, if the payload is not one that `encode` can make.
         """
+        h = self._decode(payload, shape, budget, sender)
+        if not all_finite(h):  # finite arrays can have products that are not
+            raise BadMessageError(f"{sender}: {sorted(payload)} must decode to finite numbers, but decode to others")
+        return h
+
+    @abstractmethod
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+        """`decode`, without the check that its result is finite."""
 
     def check_budget(self, shape: Shape, budget: int) -> None:
         """Raise unless the budget is enough, in the words of the setting that it comes from."""
@@ -137,3 +144,9 @@ def shared_words(seed: int, n: int) -> NDArray[np.uint64]:
     [11530976094092348043, 16550673365885938325]
     """
     return np.random.PCG64(seed).random_raw(n)  # type: ignore[return-value, no-any-return, unused-ignore]
+
+
+def random_signs(words: NDArray[np.uint64], n: int) -> Tensor:
+    """n signs ±1 from the bits of random words, float32 [n]; each word has 64."""
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), count=n)
+    return torch.from_numpy(bits).float().mul_(2).sub_(1)

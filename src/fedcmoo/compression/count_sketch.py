@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedcmoo.compression.base import row_blocks, shared_words
+from fedcmoo.compression.base import random_signs, row_blocks, shared_words
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,5 @@ def _draw(seed: int, d: int, k: int) -> tuple[Tensor, list[int]]:
     """Signs ±1, float32 [d], and a rotation for each time that the number of blocks is halved."""
     sign_words, halvings = -(-d // 64), (-(-d // k) - 1).bit_length()
     words = shared_words(seed, sign_words + halvings)
-    bits = np.unpackbits(words[:sign_words].astype("<u8").view(np.uint8), count=d)
     rotations = [(int(word) * k) >> 64 for word in words[sign_words:]]
-    return torch.from_numpy(bits).float().mul_(2).sub_(1), rotations
+    return random_signs(words[:sign_words], d), rotations

@@ -30,6 +30,6 @@ class Identity(FloatCompressor):
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
         return Message(**self.pack("h", h))
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         check(payload, self.fields("h", shape), sender)
         return self.unpack("h", payload)

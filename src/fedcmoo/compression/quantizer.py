@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,7 +43,7 @@ class Quantizer(Compressor):
         M, d = h.shape
         return quantize(h, self._width((M, d), budget), random)
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         return dequantize(payload, shape, self._width(shape, budget), sender)
 
     def _width(self, shape: Shape, budget: int) -> int:
@@ -102,8 +103,11 @@ def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor
     M, d = shape
     check(payload, {"levels": _levels_field(shape, bits), "step": Field((M, _groups(d)))}, sender)
     step, s = payload["step"], _largest_level(bits)
-    if step.amin() < 0:
-        raise BadMessageError(f"{sender}: 'step' must not be negative, but has {step.amin().item()}")
+    if step.amin() < 0 or not math.isfinite(step.amax().mul(s).item()):  # the largest entry must be finite too
+        raise BadMessageError(
+            f"{sender}: 'step' must be from 0 to the largest float32 / {s}, "
+            f"but is from {step.amin().item()} to {step.amax().item()}"
+        )
     h = torch.zeros(M, _groups(d) * GROUP)
     for rows in row_blocks(M, d):
         levels = _unpack(payload["levels"][rows], d, bits)

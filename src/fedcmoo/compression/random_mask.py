@@ -36,7 +36,7 @@ class RandomMask(FloatCompressor):
         index, length = index.to(h.device), length.to(h.device)
         return Message(seed=seed, **self.pack("entries", h[index // d, index % d] * length))
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         count = self._count(shape, budget)
         check(payload, {"seed": Field((1,), torch.int64), **self.fields("entries", (count,))}, sender)
         seed = int(payload["seed"])

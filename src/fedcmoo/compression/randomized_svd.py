@@ -61,7 +61,7 @@ class RandomizedSVD(FloatCompressor):
         right = self.pack("right", S[:r, None] * Vh[:r])
         return Message(left=(Q @ U[:, :r]).to(self.dtype), **right)
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         M, d = shape
         rows, s = _shape(shape)
         r = self._rank(shape, budget)

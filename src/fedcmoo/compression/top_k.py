@@ -49,7 +49,7 @@ class TopK(FloatCompressor):
         bits[index.cpu().numpy()] = True
         return Message(**entries, bitmap=torch.from_numpy(np.packbits(bits)))
 
-    def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
+    def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         M, d = shape
         count, bitmap = self._plan(shape, budget)
         position = Field((_bytes_of(M * d),), torch.uint8) if bitmap else Field((count,), torch.int32)

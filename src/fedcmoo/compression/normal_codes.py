@@ -1,0 +1,126 @@
+"""Codes for numbers that are standard normal: from eight bits an entry to a hundredth of a bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class NormalCode(Protocol):
+    """A code for blocks of independent standard normal numbers.
+
+    Attributes:
+        entries: how many entries share a codeword.
+        bits: of a codeword.
+        error: E||x' - x||² / ||x||² where x' is decoded and scaled so that <x, x'> = ||x||².
+    """
+
+    @property
+    def entries(self) -> int: ...
+
+    @property
+    def bits(self) -> int: ...
+
+    @property
+    def error(self) -> float: ...
+
+    def encode(self, z: Tensor) -> Tensor:
+        """The codewords of z [n, B], int32 [n, B / entries]."""
+
+    def decode(self, codewords: Tensor) -> Tensor:
+        """What stands for the entries, up to a scale: float32 [n, B]."""
+
+
+@dataclass(frozen=True)
+class ScalarCode:
+    """The quantizer with 2^bits levels of least mean squared error for a normal variable, one codeword an entry.
+
+    Its decision thresholds lie halfway between levels and its levels are the means of what they stand for.
+
+    References:
+        Lloyd. Least squares quantization in PCM. IEEE Transactions on Information Theory, 1982.
+        Max. Quantizing for minimum distortion. IRE Transactions on Information Theory, 1960.
+
+    >>> ScalarCode(2).error  # doctest: +ELLIPSIS
+    0.133...
+    """
+
+    bits: int
+    entries: int = 1
+
+    @property
+    def error(self) -> float:
+        kept = _lloyd_max(self.bits)[2]
+        return (1 - kept) / kept
+
+    def encode(self, z: Tensor) -> Tensor:
+        return torch.bucketize(z, _lloyd_max(self.bits)[1], out_int32=True)
+
+    def decode(self, codewords: Tensor) -> Tensor:
+        return _lloyd_max(self.bits)[0][codewords]
+
+
+@dataclass(frozen=True)
+class LargestCode:
+    """The position and the sign of the largest of a group of entries, one codeword a group; the others decode to zero.
+
+    A group of g entries costs log2(g) + 1 bits. These are the codewords of the biorthogonal code {±e_1, …, ±e_g}. At
+    the same number of bits the error is about a third less than that of the signs of a random subset.
+
+    >>> LargestCode(8).decode(LargestCode(8).encode(torch.tensor([[0.1, 0.2, -3.0, 0.4, 0.5, 0.6, 0.7, 0.8]]))).tolist()
+    [[0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    """
+
+    entries: int
+
+    @property
+    def bits(self) -> int:
+        return self.entries.bit_length()
+
+    @property
+    def error(self) -> float:
+        return self.entries / _mean_largest(self.entries) ** 2 - 1
+
+    def encode(self, z: Tensor) -> Tensor:
+        groups = z.reshape(len(z), -1, self.entries)
+        index = groups.abs().argmax(dim=2, keepdim=True)
+        return (2 * index + (groups.gather(2, index) < 0)).squeeze(2).int()
+
+    def decode(self, codewords: Tensor) -> Tensor:
+        index, negative = (codewords >> 1).long()[..., None], (codewords & 1).float()[..., None]
+        groups = torch.zeros(*codewords.shape, self.entries)
+        return groups.scatter_(2, index, 1 - 2 * negative).view(len(codewords), -1)
+
+
+CODES: tuple[NormalCode, ...] = (
+    *(LargestCode(2**k) for k in range(10, 1, -1)),
+    *(ScalarCode(bits) for bits in range(1, 9)),
+)
+"""From the fewest bits to the most; each further bit lowers the error by less than the one before."""
+
+
+@lru_cache
+def _lloyd_max(bits: int) -> tuple[Tensor, Tensor, float]:
+    """Levels and thresholds, float32, and the mean square of the quantized variable, by Lloyd's iteration."""
+    n = 2**bits
+    uniform = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    levels = math.sqrt(3) * torch.special.ndtri(uniform)  # the best density of many levels is that of N(0, 3)
+    ends = torch.tensor([-math.inf, math.inf], dtype=torch.float64)
+    for _ in range(200):
+        thresholds = (levels[1:] + levels[:-1]) / 2
+        edges = torch.cat([ends[:1], thresholds, ends[1:]])
+        mass = torch.special.ndtr(edges).diff()
+        levels = -torch.exp(-edges.square() / 2).diff() / (math.sqrt(2 * math.pi) * mass)
+    return levels.float(), thresholds.float(), (mass * levels.square()).sum().item()
+
+
+@lru_cache
+def _mean_largest(n: int) -> float:
+    """The mean of the largest magnitude of n standard normal numbers: the integral of 1 - P(|z| < t)^n."""
+    t = torch.linspace(0, 10, 10_001, dtype=torch.float64)
+    return torch.trapezoid(1 - torch.erf(t / math.sqrt(2)) ** n, t).item()
