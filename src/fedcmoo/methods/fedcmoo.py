@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
+from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import Method, reweigh, weights_message
 from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.validation import at_least_one
@@ -41,6 +42,9 @@ class FedCMOO(Method):
         at_least_one(gram_every=self.gram_every)
         check_gram(self.gram)
         check_rule(self.weights)
+
+    def within(self, upload: float) -> Self:
+        return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
     def contributions(self) -> Mapping[str, Contribution]:
         return {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ import torch
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram
+from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import Method, weights_message
 from fedcmoo.rounds import Ask, Round, Server, Sizes
@@ -62,6 +63,9 @@ class FedCMOOPref(Method):
             raise ValueError(f"inertia must be at least 0 and below 1, but got {self.inertia}")
         if self.losses not in ("all", "batch"):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
+
+    def within(self, upload: float) -> Self:
+        return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
     def initial_weights(self, M: int) -> Vector:
         self.r(M)  # a preference of the wrong length shows before work starts
