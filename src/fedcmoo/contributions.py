@@ -33,6 +33,8 @@ class Contribution(ABC):
 
     summable: ClassVar[bool] = True
     """Whether the server needs no single reply, only the sum of all of them."""
+    update: ClassVar[str | None] = None
+    """The array with entries for all d parameters, which a method may compress; None if there is none."""
 
     @abstractmethod
     def compute(self, client: Client, message: Message) -> Arrays:
@@ -41,6 +43,9 @@ class Contribution(ABC):
     @abstractmethod
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """What `compute` returns."""
+
+    def check(self, sizes: Sizes) -> None:  # noqa: B027 - most have nothing to check
+        """Raise unless the settings are possible for a model of these sizes."""
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         """The arrays as they are sent: their bytes are counted."""

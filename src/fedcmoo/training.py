@@ -81,6 +81,8 @@ def fit(
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
     channels = method.channels(stages)
+    for channel in channels.values():
+        channel.contribution.check(server.sizes)
     chosen = choose_engine(
         engine,
         problem,

@@ -47,6 +47,9 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="samples in a client's batch")] = None,
     gram: Annotated[str | None, typer.Option(help="how the server learns the Gram matrix (see: fedcmoo list)")] = None,
     weights: Annotated[str | None, typer.Option(help="the weighting rule (see: fedcmoo list)")] = None,
+    upload: Annotated[
+        float | None, typer.Option(help="the whole upload of a client and round, in multiples of d numbers")
+    ] = None,
     engine: EngineName = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -76,6 +79,8 @@ def run(
             weights=weights,
         )
         resolved = resolve(problem, method, config, small, sets or [], options)
+        if upload is not None:
+            resolved = replace(resolved, method=resolved.method.within(upload))
         name = f"{resolved.problem.name}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
         train(resolved, new_folder(folder, name), resume=False, as_json=as_json, tensorboard=tensorboard)
 

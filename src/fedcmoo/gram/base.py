@@ -17,6 +17,9 @@ from fedcmoo.types import Matrix
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]
 """Asks the cohort; returns G, float64 [M, M], and the sums of the ask that other contributions travelled with."""
 
+GRAM_SHARE = 0.25
+"""The Gram matrix's share of an upload that is divided between it and the update."""
+
 JACOBIAN = "jacobian"
 """The name of an estimator's first contribution."""
 
@@ -36,6 +39,13 @@ class Gram(ABC):
     @abstractmethod
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
         """What clients compute, by name; a stochastic Jacobian takes `batch_size` samples."""
+
+    def within(self, upload: float) -> Gram:
+        """The estimator with an upload of so many times d numbers, for those that take any."""
+        raise ValueError(
+            f"the whole upload can be set with gram = 'sketch', but gram is {type(self).__name__}; "
+            "set its budget, update and update_budget one by one"
+        )
 
     @abstractmethod
     def estimate(self, server: Server, *others: str) -> Estimate:

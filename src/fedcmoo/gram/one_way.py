@@ -46,6 +46,9 @@ class CompressedJacobian(Jacobian):
 
     summable: ClassVar[bool] = False
 
+    def check(self, sizes: Sizes) -> None:
+        self.compressor.check_budget((sizes.M, sizes.d_shared), budget_bytes(self.budget, sizes.d_shared))
+
     def encode(self, arrays: Arrays, client: Client) -> Message:
         h = arrays["h"]
         return self.compressor.encode(h, budget_bytes(self.budget, h.shape[1]), client.random("compress"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,7 +17,7 @@ from fedcmoo.randomness import derive
 from fedcmoo.rounds import Server, Sizes, Sums
 from fedcmoo.types import Matrix
 
-LEAST_BYTES = 256
+LEAST_BYTES = 64
 """The smallest sketch of one gradient. Only the budgets of very small models allow less."""
 
 
@@ -39,7 +39,7 @@ class Sketch(OnePhase):
 
     Args:
         budget: what a client uploads, in multiples of d numbers of 32 bits, everything included. Only where that would
-            leave less than 256 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
+            leave less than 64 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
             and the M x M matrix.
         bits: of an entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation gives them.
@@ -55,6 +55,9 @@ class Sketch(OnePhase):
         check_budget(self.budget)
         if self.bits not in (2, 4, 8, 16, 32):
             raise ValueError(f"bits must be 2, 4, 8, 16 or 32, but got {self.bits}")
+
+    def within(self, upload: float) -> Sketch:
+        return replace(self, budget=upload)
 
     def contribution(self, batch_size: int | None) -> Contribution:
         return SketchedJacobian(self.budget, self.bits, batch_size)

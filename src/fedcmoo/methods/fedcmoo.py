@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
+from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
@@ -46,6 +47,9 @@ class FedCMOO(WeightedLoss):
         check_gram(self.gram)
         check_trips(self.trips, self.gram)
         check_rule(self.weights)
+
+    def within(self, upload: float) -> Self:
+        return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
     def contributions(self) -> Mapping[str, Contribution]:
         return {

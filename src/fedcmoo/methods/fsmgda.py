@@ -55,6 +55,8 @@ class TrainEach(Contribution):
     batch_size: int | None
     optimizer: Optimizer
 
+    update: ClassVar[str] = "updates"
+
     def compute(self, client: Client, message: Message) -> Arrays:
         updates, buffers, counters = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)
         return {"updates": updates, **non_empty(buffers=buffers, counters=counters)}

@@ -62,6 +62,8 @@ class AllGradients(Contribution):
 
     batch_size: int | None
 
+    update: ClassVar[str] = "J"
+
     def compute(self, client: Client, message: Message) -> Arrays:
         J = client.jacobian(self.batch_size)
         return {"J": J, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
