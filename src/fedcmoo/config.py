@@ -20,14 +20,12 @@ from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
+from fedcmoo.run import NOT_RESULTS
 from fedcmoo.settings import Table, from_table, merge, read_toml, to_table, write_toml
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 
 PRESETS = resources.files("fedcmoo.experiments") / "presets"
-
-NOT_RESULTS = ("engine", "data", "checkpoint_every")
-"""Settings of a run that do not change what it computes, but for the engine's numerics."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,9 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.settings import read_toml
 
+NOT_RESULTS = ("engine", "data", "checkpoint_every")
+"""Settings of a run that do not change what it computes, but for the engine's numerics."""
+
 
 @dataclass(frozen=True)
 class Run:

@@ -16,7 +16,7 @@ import pytest
 
 from fedcmoo import __version__ as fedcmoo_version
 from fedcmoo.cli import app
-from fedcmoo.cli.common import resolve
+from fedcmoo.cli.resolving import resolve
 from fedcmoo.experiments.images import TwoObjectives
 from fedcmoo.history import read_history
 
@@ -239,3 +239,34 @@ def test_list_and_help_name_everything(capfd: pytest.CaptureFixture[str]) -> Non
     help_text = printed("run", "--help")
     for option in ("--method", "--rounds", "--seed", "--config", "--client-lr", "--json"):
         assert option in help_text
+
+
+@pytest.mark.parametrize("command", ["", "run", "compare", "pareto", "reproduce", "list", "bench speed", "flower demo"])
+def test_help_needs_no_torch_and_describes_arguments(command: str, tmp_path: Path) -> None:
+    script = """if True:
+        import sys
+        from fedcmoo.cli import app
+        try:
+            app()
+        finally:
+            assert "torch" not in sys.modules
+    """
+    words = [sys.executable, "-c", script, *command.split(), "--help"]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "120"}
+    )
+    assert done.returncode == 0, done.stderr
+    if command in ("run", "compare", "pareto", "bench speed"):
+        assert "a ready-made problem (see: fedcmoo list), or MODULE:NAME of yours" in done.stdout
+
+
+def test_lists_of_a_group_and_as_json(tmp_path: Path) -> None:
+    listed = fedcmoo("list", "weights", cwd=tmp_path).stdout
+    assert "upgrad" in listed
+    assert "two-digits" not in listed
+    everything = json.loads(fedcmoo("list", "--json", cwd=tmp_path).stdout)
+    assert {"problems", "methods", "gram", "compressors", "weights", "optimizers", "engines"} <= set(everything)
+    assert "multimnist-l2" in everything["problems"]
+    assert (
+        json.loads(fedcmoo("list", "sgd", "--json", cwd=tmp_path).stdout)["optimizers"]["settings"]["momentum"] == "0.0"
+    )

@@ -17,6 +17,9 @@ from rich.progress import (
 from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.history import Record
 
+WIDE = 80
+"""Terminals of fewer columns show the round and the time left alone."""
+
 
 class ProgressBar(Callback):
     """A bar in a terminal; a plain line of text at about every tenth of the way where the output is piped.
@@ -34,13 +37,16 @@ class ProgressBar(Callback):
         self._rounds = run.rounds
         if not self.console.is_terminal:
             return
-        self._progress = Progress(
-            TextColumn("round"),
-            MofNCompleteColumn(),
+        details = [
             BarColumn(bar_width=20),
             TextColumn("{task.description}"),
             TextColumn("{task.fields[speed]}"),
             TimeElapsedColumn(),
+        ]
+        self._progress = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            *(details if self.console.width >= WIDE else ()),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
@@ -58,7 +64,8 @@ class ProgressBar(Callback):
         if self._progress is not None:
             self._progress.update(self._task, completed=record.round, description=text, speed=f"{seconds:.2f} s/round")
         elif record.round == self._rounds or record.round % max(1, self._rounds // 10) == 0:
-            self.console.print(f"round {record.round}/{self._rounds}  {text}  {seconds:.2f} s/round", highlight=False)
+            line = f"round {record.round}/{self._rounds}  {text}  {seconds:.2f} s/round"
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._progress is not None:

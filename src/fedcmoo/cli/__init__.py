@@ -19,6 +19,7 @@ app = typer.Typer(
     name="fedcmoo",
     help="Federated multi-objective optimization: one model, several objectives, traffic that does not grow with them.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
 

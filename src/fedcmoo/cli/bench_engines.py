@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.bench.engines import measure, table
-from fedcmoo.cli.common import AsJson, err, errors_for_people, out, print_json
+from fedcmoo.cli.options import AsJson, err, errors_for_people, out, print_json
 
 
 def engines(
-    names: Annotated[list[str] | None, typer.Argument(help="engines", show_default="all")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="local, pool, ray, flower", show_default="all")] = None,
     rounds: Annotated[int, typer.Option(help="rounds on each; the first counts as part of the start")] = 5,
     nodes: Annotated[int, typer.Option(help="Flower's SuperNodes, on this machine")] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a round costs on each engine when clients have almost nothing to do.
+    """Measure what a round costs on each engine when clients have almost nothing to do."""
+    from fedcmoo.bench.engines import measure, table
 
-    NAMES are of engines: local, pool, ray, flower; by default all of them.
-    """
     with errors_for_people():
         costs = measure(names or (), rounds, nodes, err.print)
     if as_json:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.callbacks import ProgressBar
-from fedcmoo.cli.common import (
+from fedcmoo.cli.options import (
     AsJson,
     ConfigFile,
     DataFolder,
@@ -18,13 +17,9 @@ from fedcmoo.cli.common import (
     Small,
     err,
     errors_for_people,
-    given,
     out,
     print_json,
-    resolve,
 )
-from fedcmoo.files import write_json
-from fedcmoo.methods import FedCMOO, FedCMOOPref
 
 
 def gram(
@@ -47,11 +42,12 @@ def gram(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and gram.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory.
-
-    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
-    """
+    """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory."""
     from fedcmoo.bench.gram import bench_gram
+    from fedcmoo.callbacks import ProgressBar
+    from fedcmoo.cli.resolving import given, resolve
+    from fedcmoo.files import write_json
+    from fedcmoo.methods import FedCMOO, FedCMOOPref
 
     with errors_for_people():
         try:

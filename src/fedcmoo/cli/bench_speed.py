@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.common import (
+from fedcmoo.cli.options import (
     AsJson,
     ConfigFile,
     DataFolder,
@@ -17,13 +17,9 @@ from fedcmoo.cli.common import (
     Small,
     err,
     errors_for_people,
-    given,
     out,
     print_json,
-    resolve,
 )
-from fedcmoo.files import write_json
-from fedcmoo.methods import FedCMOO
 from fedcmoo.settings import SettingsError
 
 
@@ -44,13 +40,13 @@ def speed(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and speed.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem.
-
-    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
-    """
+    """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem."""
     from fedcmoo.bench.speed import GROWTH, bench_speed, profile
+    from fedcmoo.cli.resolving import given, resolve
     from fedcmoo.engines import Engine, Local, Pool
     from fedcmoo.engines.pool import usable_cores
+    from fedcmoo.files import write_json
+    from fedcmoo.methods import FedCMOO
 
     with errors_for_people():
         chosen = resolve(

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.cli.common import (
-    AsJson,
-    DataFolder,
-    Rounds,
-    Seeds,
-    different,
-    err,
-    errors_for_people,
-    given,
-    known,
-    out,
-    print_json,
-    seed_numbers,
-)
-from fedcmoo.config import variants
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.files import write_atomically
-from fedcmoo.weights import WEIGHTS
+from fedcmoo.cli.options import AsJson, DataFolder, Rounds, Seeds, err, errors_for_people, out, print_json
+
+if TYPE_CHECKING:
+    from fedcmoo.callbacks import Callback
 
 
 def weights(
@@ -50,6 +34,11 @@ def weights(
     Each run has a folder of its own; the same command again goes on where it was interrupted.
     """
     from fedcmoo.bench.weights import SUITE, Suite
+    from fedcmoo.cli.resolving import different, given, known, seed_numbers
+    from fedcmoo.config import variants
+    from fedcmoo.experiments import PROBLEMS
+    from fedcmoo.files import write_atomically, write_json
+    from fedcmoo.weights import WEIGHTS
 
     with errors_for_people():
         chosen = different("--rules", rules) if rules else [name for name in WEIGHTS if name != "krum"]
@@ -66,17 +55,19 @@ def weights(
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None
         table = bench.overview()
-        write_atomically(folder / "weights.json", (json.dumps(bench.summary(), indent=2) + "\n").encode())
+        write_json(folder / "weights.json", bench.summary())
         write_atomically(folder / "weights.md", table.markdown().encode())
         write_atomically(folder / "weights.csv", table.csv().encode())
         bench.plot(folder / "weights.png")
         if as_json:
             print_json(bench.summary())
         else:
-            out.print(table.markdown(), markup=False, soft_wrap=True)
+            out.print(table)
             out.print(f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run", soft_wrap=True)
 
 
 def _with_progress(name: str) -> list[Callback]:
+    from fedcmoo.callbacks import ProgressBar
+
     err.print(f"{name}:")
     return [ProgressBar(err)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.callbacks import ProgressBar
-from fedcmoo.cli.common import (
+from fedcmoo.cli.options import (
     AsJson,
     ConfigFile,
     DataFolder,
@@ -18,24 +17,22 @@ from fedcmoo.cli.common import (
     Seeds,
     Set,
     Small,
-    different,
     err,
     errors_for_people,
-    given,
     out,
     print_json,
-    resolve,
-    seed_numbers,
-    warn_of_no_checkpoint,
 )
-from fedcmoo.comparison import compare as run_comparison
-from fedcmoo.config import RunConfig
-from fedcmoo.result import Result
+
+if TYPE_CHECKING:
+    from fedcmoo.config import RunConfig
+    from fedcmoo.result import Result
 
 
 def compare(
     problem: ProblemName = None,
-    methods: Annotated[str, typer.Option("--methods", "-m", help="separated by commas")] = "fedcmoo,fsmgda,fedavg",
+    methods: Annotated[
+        str, typer.Option("--methods", "-m", help="separated by commas (see: fedcmoo list)")
+    ] = "fedcmoo,fsmgda,fedavg",
     seeds: Seeds = "0,1,2",
     rounds: Rounds = None,
     engine: EngineName = None,
@@ -48,11 +45,12 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
-    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them, and the methods.
-
     Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
     other settings is refused: choose another --out.
     """
+    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers
+    from fedcmoo.comparison import compare as run_comparison
+
     with errors_for_people():
         numbers = seed_numbers(seeds)
         common = given(rounds=rounds, engine=engine, data=data and str(data))
@@ -75,6 +73,9 @@ def compare(
 
 
 def _with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
+    from fedcmoo.callbacks import ProgressBar
+    from fedcmoo.cli.resolving import warn_of_no_checkpoint
+
     err.print(f"{folder.name}:")
     if resume:
         warn_of_no_checkpoint(folder)

@@ -9,23 +9,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedcmoo.cli.common import (
-    AsJson,
-    DataFolder,
-    Seed,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    given,
-    out,
-    print_json,
-    resolve,
-)
-from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
-from fedcmoo.data.download import download
-from fedcmoo.data.folder import data_folder
-from fedcmoo.data.skew import draw_skew
+from fedcmoo.cli.options import AsJson, DataFolder, Seed, Set, Small, err, errors_for_people, out, print_json
 
 app = typer.Typer(
     help="Get data sets, see which are there, look at how a problem deals them out.", no_args_is_help=True
@@ -34,13 +18,15 @@ app = typer.Typer(
 
 @app.command()
 def get(
-    names: Annotated[list[str], typer.Argument(help="data sets, or problems for all that they need")],
+    names: Annotated[
+        list[str], typer.Argument(help="data sets, or problems for all that they need (see: fedcmoo data status)")
+    ],
     data: DataFolder = None,
 ) -> None:
-    """Download data sets from their official places; go on where an earlier download was cut off.
+    """Download data sets from their official places; go on where an earlier download was cut off."""
+    from fedcmoo.data.download import download
+    from fedcmoo.data.folder import data_folder
 
-    NAMES are of data sets, or of problems for all that they need; `fedcmoo data status` lists both.
-    """
     folder = data_folder(data)
     with errors_for_people(), _bars() as bars:
         tasks: dict[str, TaskID] = {}
@@ -58,6 +44,9 @@ def get(
 @app.command()
 def status(data: DataFolder = None, as_json: AsJson = False) -> None:
     """Show which data sets are there, and which ready-made problems can be run with them."""
+    from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
+    from fedcmoo.data.folder import data_folder
+
     folder = data_folder(data)
     missing = {name: data_set.missing(folder) for name, data_set in DATA_SETS.items()}
     ready = {problem: not any(missing[name] for name in names) for problem, names in NEEDED_BY.items()}
@@ -87,17 +76,18 @@ def partition(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use.
+    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use."""
+    from fedcmoo.cli.resolving import given, resolve
+    from fedcmoo.data.skew import draw_skew
+    from fedcmoo.report.static import save
 
-    PROBLEM is a ready-made problem; `fedcmoo list` names them.
-    """
     with errors_for_people():
         options = given(seed=seed, data=data and str(data))
         config = resolve(problem, None, small=small, sets=sets or [], options=options)
         skew = config.problem.skew(config.seed, None if config.data is None else Path(config.data))
         path = figure or Path(f"{problem}-partition.png")
         if skew.counts:
-            draw_skew(skew).savefig(path, dpi=150)
+            save(draw_skew(skew), path)
             err.print(f"drawn in {path}", soft_wrap=True)
         if as_json:
             counts = {name: values.tolist() for name, values in skew.counts.items()}

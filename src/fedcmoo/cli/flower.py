@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.common import ConfigFile, Rounds, Set, err, errors_for_people, given, out, resolve
-from fedcmoo.config import RunConfig
+from fedcmoo.cli.options import ConfigFile, Rounds, Set, err, errors_for_people, out
 from fedcmoo.settings import merge
 
 app = typer.Typer(help="Flower: federations of many machines.", no_args_is_help=True)
@@ -22,6 +21,8 @@ def demo(
 ) -> None:
     """Run some rounds on a SuperLink and SuperNodes on this machine, and compare with the local engine."""
     with errors_for_people():
+        from fedcmoo.cli.resolving import given, resolve
+        from fedcmoo.config import RunConfig
         from fedcmoo.flower.demo import DEMO, demo
 
         options = given(rounds=rounds)
@@ -46,8 +47,9 @@ def init(
     config: ConfigFile = None,
     sets: Set = None,
 ) -> None:
-    """Write a ready Flower app for a run's configuration (by default the two-digits problem) to FOLDER."""
+    """Write a ready Flower app for a run's configuration (by default the two-digits problem)."""
     with errors_for_people():
+        from fedcmoo.cli.resolving import resolve
         from fedcmoo.flower.template import write_app
 
         for path in write_app(folder, resolve(None, None, config, sets=sets or ())):
@@ -62,7 +64,7 @@ def keys(
     host: Annotated[list[str] | None, typer.Option(help="name or address of the server; may be repeated")] = None,
     days: Annotated[int, typer.Option(help="how long certificates are valid")] = 365,
 ) -> None:
-    """Write certificates, the nodes' keys and a proxy's configuration to FOLDER, and print the commands."""
+    """Write certificates, the nodes' keys and a proxy's configuration, and print the commands."""
     with errors_for_people():
         from fedcmoo.flower.keys import commands, write_keys
         from fedcmoo.flower.proxy import write_proxy

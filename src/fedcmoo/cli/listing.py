@@ -10,75 +10,98 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedcmoo.cli.common import errors_for_people, out
-from fedcmoo.compression import COMPRESSORS
-from fedcmoo.config import variants
-from fedcmoo.drift import DRIFT
-from fedcmoo.engines import ENGINES
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.gram import GRAMS
-from fedcmoo.methods import METHODS
-from fedcmoo.optimizers import OPTIMIZERS
+from fedcmoo.cli.options import AsJson, errors_for_people, out, print_json
 from fedcmoo.settings import SettingsError, defaults, suggestion
-from fedcmoo.weights import WEIGHTS
-
-REGISTRIES: Mapping[str, Mapping[str, Any]] = {
-    "problems": PROBLEMS,
-    "methods": METHODS,
-    "gram": GRAMS,
-    "compressors": COMPRESSORS,
-    "weights": WEIGHTS,
-    "optimizers": OPTIMIZERS,
-    "drift": DRIFT,
-    "engines": ENGINES,
-}
 
 
 def list_names(
-    name: Annotated[str | None, typer.Argument(help="one of them: show what it is, and its settings")] = None,
+    name: Annotated[str | None, typer.Argument(help="a group, such as weights, or one name, such as sketch")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List problems, methods, Gram estimators, compressors, weighting rules, optimizers, drift corrections and engines.
 
-    With a NAME, such as sketch: what it is, and the settings that --set can change, with their defaults. (A problem's
-    preset may have others; a run's config.toml has those that it was made with.)
+    Of one name: what it is, and the settings that --set can change, with their defaults. (A problem's preset may have
+    others; a run's config.toml has those that it was made with.)
     """
     with errors_for_people():
-        if name is not None:
-            describe(name)
-            return
-    for kind, registry in REGISTRIES.items():
+        groups = registries()
+        if name is None or name in groups:
+            _list({kind: entries for kind, entries in groups.items() if name in (None, kind)}, as_json)
+        else:
+            _describe(name, groups, as_json)
+
+
+Groups = Mapping[str, Mapping[str, Any]]
+"""By group, what has a name in it: a class of settings, or the title of a variant of a problem."""
+
+
+def registries() -> Groups:
+    """Everything that has a name, by group."""
+    from fedcmoo.compression import COMPRESSORS
+    from fedcmoo.config import variants
+    from fedcmoo.drift import DRIFT
+    from fedcmoo.engines import ENGINES
+    from fedcmoo.experiments import PROBLEMS
+    from fedcmoo.gram import GRAMS
+    from fedcmoo.methods import METHODS
+    from fedcmoo.optimizers import OPTIMIZERS
+    from fedcmoo.weights import WEIGHTS
+
+    return {
+        "problems": {**PROBLEMS, **variants()},
+        "methods": METHODS,
+        "gram": GRAMS,
+        "compressors": COMPRESSORS,
+        "weights": WEIGHTS,
+        "optimizers": OPTIMIZERS,
+        "drift": DRIFT,
+        "engines": ENGINES,
+    }
+
+
+def _list(groups: Groups, as_json: bool) -> None:
+    if as_json:
+        print_json({kind: {name: _about(entry) for name, entry in entries.items()} for kind, entries in groups.items()})
+        return
+    for kind, entries in groups.items():
         table = Table(title=kind, title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, entry in registry.items():
-            table.add_row(name, about(entry))
-        for name, title in variants().items() if kind == "problems" else ():
-            table.add_row(name, title)
+        for name, entry in entries.items():
+            table.add_row(name, escape(_about(entry)))
         out.print(table)
         out.print()
 
 
-def describe(name: str) -> None:
+def _describe(name: str, groups: Groups, as_json: bool) -> None:
     """Print everything of this name: its docstring, and its settings."""
-    found = {kind: registry[name] for kind, registry in REGISTRIES.items() if name in registry}
-    titles = variants()
-    if name in titles:
-        out.print(f"{name} (problems)", style="bold")
-        out.print(titles[name], markup=False, highlight=False)
-        return
+    found = {kind: entries[name] for kind, entries in groups.items() if name in entries}
     if not found:
-        known = [*(name for registry in REGISTRIES.values() for name in registry), *titles]
+        known = [*groups, *(name for entries in groups.values() for name in entries)]
         raise SettingsError(f"{name!r} is not known{suggestion(name, known)}")
+    if as_json:
+        print_json(
+            {
+                kind: {"about": _about(entry), "settings": {key: str(value) for key, value in _settings(entry).items()}}
+                for kind, entry in found.items()
+            }
+        )
+        return
     for kind, entry in found.items():
         out.print(f"{name} ({kind})", style="bold")
-        out.print(inspect.getdoc(entry) or "", markup=False, highlight=False)
+        out.print(entry if isinstance(entry, str) else inspect.getdoc(entry) or "", markup=False, highlight=False)
         table = Table(title="settings", title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for setting, default in defaults(entry).items():
+        for setting, default in _settings(entry).items():
             table.add_row(setting, escape(str(default)))
-        out.print(table)
+        if table.rows:
+            out.print(table)
 
 
-def about(entry: Any) -> str:
+def _settings(entry: Any) -> dict[str, Any]:
+    return {} if isinstance(entry, str) else defaults(entry)
+
+
+def _about(entry: Any) -> str:
     """One line on a class: its title, or the first sentence of its docstring."""
-    title = getattr(entry, "title", None)
+    title = entry if isinstance(entry, str) else getattr(entry, "title", None)
     if isinstance(title, str):
         return title
     return " ".join((inspect.getdoc(entry) or "").split("\n\n")[0].split())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.cli.common import (
+from fedcmoo.cli.options import (
     AsJson,
     ConfigFile,
     DataFolder,
@@ -21,16 +20,15 @@ from fedcmoo.cli.common import (
     Small,
     err,
     errors_for_people,
-    given,
     out,
     print_json,
-    resolve,
 )
-from fedcmoo.config import RunConfig
-from fedcmoo.files import write_atomically
-from fedcmoo.methods import FedCMOOPref
-from fedcmoo.pareto import Front, parse_ratio, sweep
 from fedcmoo.settings import SettingsError, read_toml, write_toml
+
+if TYPE_CHECKING:
+    from fedcmoo.callbacks import Callback
+    from fedcmoo.config import RunConfig
+    from fedcmoo.pareto import Front
 
 
 def pareto(
@@ -57,12 +55,12 @@ def pareto(
 ) -> None:
     """Train a model for each of many preferences: the front as a table and a figure, and the models.
 
-    PROBLEM is a ready-made problem, by default two-digits; `fedcmoo list` names them.
-
     A preference 2:1 asks for a first loss half as large as the second. The same command again goes on where it was
     interrupted, and with more rounds or preferences adds to what is there. Afterwards, --pick 2:1 tells which model is
     nearest to a preference.
     """
+    from fedcmoo.cli.resolving import given, resolve
+
     with errors_for_people():
         options = given(rounds=rounds, seed=seed, engine=engine, data=data and str(data))
         resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options, sweep=True)
@@ -83,6 +81,11 @@ def pareto(
 
 
 def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, fedavg: bool) -> Front:
+    from fedcmoo.callbacks import ProgressBar
+    from fedcmoo.files import write_atomically
+    from fedcmoo.methods import FedCMOOPref
+    from fedcmoo.pareto import parse_ratio, sweep
+
     if not isinstance(config.method, FedCMOOPref):
         raise SettingsError(f"a sweep needs method fedcmoo-pref, but got {type(config.method).__name__}")
     file = folder / "sweep.toml"
@@ -114,6 +117,8 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
 
 def _check_same(config: RunConfig, file: Path) -> None:
     """Raise if there are settings of another sweep; more rounds, evaluated more often or less, go on with this one."""
+    from fedcmoo.config import RunConfig
+
     if file.exists():
         before = replace(
             RunConfig.from_table(read_toml(file)), rounds=config.rounds, evaluate_every=config.evaluate_every
@@ -123,6 +128,8 @@ def _check_same(config: RunConfig, file: Path) -> None:
 
 
 def _pick(folder: Path, ratio: str, as_json: bool) -> None:
+    from fedcmoo.pareto import Front, parse_ratio
+
     front = Front.load(folder)
     point = front.pick(parse_ratio(ratio, len(front.objectives)))
     model = point.folder / "model.safetensors"

@@ -9,16 +9,23 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedcmoo.callbacks import Callback, ProgressBar
-from fedcmoo.cli.common import DataFolder, Set, err, errors_for_people, out, settings
+from fedcmoo.cli.options import DataFolder, Set, err, errors_for_people, out
 
 if TYPE_CHECKING:
+    from fedcmoo.callbacks import Callback
     from fedcmoo.reproduce.command import PlannedRun
     from fedcmoo.reproduce.study import Study
 
 
 def reproduce(
-    targets: Annotated[list[str], typer.Argument(help="tables and figures, or all", metavar="TARGET...")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            help="all, or some of table1, curves, drift, qm9, preferences, table2, gram, radial, delta-m, "
+            "local-progress, rate",
+            metavar="TARGET...",
+        ),
+    ],
     full: Annotated[
         bool,
         typer.Option(
@@ -47,9 +54,6 @@ def reproduce(
     ] = False,
 ) -> None:
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
-
-    TARGET is one of table1, curves, drift, qm9, preferences, table2, gram, one-way, radial, delta-m, local-progress,
-    rate; or all.
 
     Runs are shared between targets and found again by their configuration; the same command goes on where it was
     interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
@@ -83,6 +87,7 @@ def _study(
     full: bool, rounds: list[str] | None, seeds: list[str] | None, data: Path | None, sets: list[str] | None
 ) -> Study:
     """The scale that the options stand for."""
+    from fedcmoo.cli.resolving import settings
     from fedcmoo.reproduce.study import Study
 
     every_rounds, rounds_of = _by_problem("--rounds", rounds)
@@ -122,6 +127,8 @@ def _say(text: str) -> None:
 
 
 def _progress(name: str) -> list[Callback]:
+    from fedcmoo.callbacks import ProgressBar
+
     _say(f"  {name}")
     return [ProgressBar(err)]
 

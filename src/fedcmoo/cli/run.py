@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.callbacks import Callback, ProgressBar, TensorBoard
-from fedcmoo.cli.common import (
+from fedcmoo.cli.options import (
     AsJson,
     ConfigFile,
     DataFolder,
@@ -22,17 +21,14 @@ from fedcmoo.cli.common import (
     Small,
     err,
     errors_for_people,
-    given,
-    new_folder,
     out,
     print_json,
-    resolve,
-    warn_of_no_checkpoint,
 )
-from fedcmoo.config import RunConfig, saved
-from fedcmoo.methods import METHODS
-from fedcmoo.pareto.sweep import SETTINGS as SWEEP
 from fedcmoo.settings import SettingsError, name_of
+
+if TYPE_CHECKING:
+    from fedcmoo.callbacks import Callback
+    from fedcmoo.config import RunConfig
 
 
 def run(
@@ -61,11 +57,12 @@ def run(
 ) -> None:
     """Train one method on one problem: with no argument, FedCMOO on two handwritten digits.
 
-    PROBLEM is a ready-made problem; `fedcmoo list` names them.
-
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (go on with: fedcmoo resume FOLDER).
     """
+    from fedcmoo.cli.resolving import given, new_folder, resolve
+    from fedcmoo.methods import METHODS
+
     with errors_for_people():
         options = given(
             rounds=rounds, seed=seed, clients_per_round=clients_per_round, engine=engine, data=data and str(data)
@@ -90,10 +87,14 @@ def resume(
     rounds: Annotated[int | None, typer.Option(help="go on to so many rounds", show_default="the run's")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped; FOLDER is the run's.
+    """Go on with an interrupted run, bit for bit as if it had never stopped.
 
     With --rounds also a finished run goes on.
     """
+    from fedcmoo.cli.resolving import warn_of_no_checkpoint
+    from fedcmoo.config import saved
+    from fedcmoo.pareto.sweep import SETTINGS as SWEEP
+
     with errors_for_people():
         if not folder.is_dir():
             raise SettingsError(f"a run's folder must be given, but there is no folder {folder}")
@@ -109,6 +110,8 @@ def resume(
 
 def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorboard: bool = False) -> None:
     """Run a configuration with a progress bar, and print what came of it."""
+    from fedcmoo.callbacks import ProgressBar, TensorBoard
+
     callbacks: list[Callback] = [ProgressBar(err)]
     if tensorboard:
         callbacks.append(TensorBoard(folder))

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcmoo.config import NOT_RESULTS
 from fedcmoo.methods import METHODS
-from fedcmoo.run import SavedRun
+from fedcmoo.run import NOT_RESULTS, SavedRun
 from fedcmoo.settings import flatten
 
 LONGEST = 48

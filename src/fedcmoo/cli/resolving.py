@@ -1,65 +1,21 @@
-"""What the commands share: options, errors for people, and where runs go."""
+"""One configuration from presets, files and options, and where runs go."""
 
 from __future__ import annotations
 
-import json
-import sys
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-
-from fedcmoo.client import DivergedError
+from fedcmoo.cli.options import err
 from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
-from fedcmoo.optional import MissingExtraError
 from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
-
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-
-ProblemName = Annotated[
-    str | None, typer.Argument(help="a ready-made problem (see: fedcmoo list)", show_default="two-digits")
-]
-MethodName = Annotated[
-    str | None, typer.Option("--method", "-m", help="the method (see: fedcmoo list)", show_default="fedcmoo")
-]
-Rounds = Annotated[int | None, typer.Option(help="the number of rounds", show_default="the problem's")]
-Seed = Annotated[int | None, typer.Option(help="everything random derives from it", show_default="0")]
-Seeds = Annotated[str, typer.Option(help="separated by commas")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a TOML file, such as a run's config.toml")]
-DataFolder = Annotated[Path | None, typer.Option("--data", help="the data folder (default: FEDCMOO_DATA)")]
-EngineName = Annotated[
-    str | None, typer.Option(help="where clients run (see: fedcmoo list)", show_default="by the machine")
-]
-Small = Annotated[bool, typer.Option("--small", help="the problem's small variant, for two CPU cores")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.local_steps=20"
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
-
-
-@contextmanager
-def errors_for_people() -> Iterator[None]:
-    """Turn expected errors into one line on standard error and an exit code."""
-    try:
-        yield
-    except (SettingsError, MissingExtraError, DivergedError, ValueError, OSError) as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
 
 
 def resolve(
@@ -147,11 +103,6 @@ def new_folder(chosen: Path | None, name: str) -> Path:
         n += 1
         folder = Path("runs") / f"{name}-{n}"
     return folder
-
-
-def print_json(value: Any) -> None:
-    """JSON on standard output, and nothing else there."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
 def _name(value: Any) -> str | None:

@@ -1,0 +1,67 @@
+"""What the commands share before they start: options, consoles and errors for people. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedcmoo.optional import MissingExtraError
+from fedcmoo.settings import SettingsError
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+ProblemName = Annotated[
+    str | None,
+    typer.Argument(help="a ready-made problem (see: fedcmoo list), or MODULE:NAME of yours", show_default="two-digits"),
+]
+MethodName = Annotated[
+    str | None, typer.Option("--method", "-m", help="the method (see: fedcmoo list)", show_default="fedcmoo")
+]
+Rounds = Annotated[int | None, typer.Option(help="the number of rounds", show_default="the problem's")]
+Seed = Annotated[int | None, typer.Option(help="everything random derives from it", show_default="0")]
+Seeds = Annotated[str, typer.Option(help="separated by commas")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a TOML file, such as a run's config.toml")]
+DataFolder = Annotated[Path | None, typer.Option("--data", help="the data folder (default: FEDCMOO_DATA)")]
+EngineName = Annotated[
+    str | None, typer.Option(help="where clients run (see: fedcmoo list)", show_default="by the machine")
+]
+Small = Annotated[bool, typer.Option("--small", help="the problem's small variant, for two CPU cores")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.local_steps=20"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+@contextmanager
+def errors_for_people() -> Iterator[None]:
+    """Turn expected errors into one line on standard error and an exit code."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (MissingExtraError, ValueError, OSError, *_diverged())):
+            raise
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
+
+
+def _diverged() -> tuple[type[Exception], ...]:
+    """The error of a run that diverged; nothing as long as no run was started."""
+    client = sys.modules.get("fedcmoo.client")
+    return () if client is None else (client.DivergedError,)
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output, and nothing else there."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
