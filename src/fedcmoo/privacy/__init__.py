@@ -1,0 +1,4 @@
+"""Privacy: clipping, noise, accounting and secure sums.
+
+Needs the extra: pip install "fedcmoo[privacy]".
+"""
