@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedcmoo.messages import BadMessageError
+from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.privacy.secure import SecureClient, SecureServer, SecureSumError, sum_bits
 from fedcmoo.privacy.secure.masks import Words, pack, packed_bytes, unpack
 from fedcmoo.privacy.secure.sharing import combine, split
+from fedcmoo.privacy.secure.tables import from_message
 from tests.privacy.federation import PHASES, node_keys, random_codes, secure_sum, session_of
 
 N = 7
@@ -196,10 +198,12 @@ def test_a_wrong_share_is_noticed() -> None:
 def test_replies_of_the_wrong_kind_are_refused_and_cost_only_themselves() -> None:
     sum = Phases()
     good = sum.clients[0].advertise()
-    with pytest.raises(BadMessageError, match="32 bytes"):
+    with pytest.raises(BadMessageError, match="32, 32, 32"):
         sum.server.add_keys(0, replace(good, own=b"short"))
-    with pytest.raises(BadMessageError, match="signed"):
+    with pytest.raises(BadMessageError, match="96 bytes"):
         sum.server.add_keys(0, replace(good, signature=b""))
+    with pytest.raises(BadMessageError, match="signed"):
+        sum.server.add_keys(0, replace(good, signature=bytes(96)))
     sum = Phases().shared()
     with pytest.raises(BadMessageError, match="every other"):
         sum.server.add_shares(0, {1: b"only one"})
@@ -233,6 +237,22 @@ def test_words_survive_packing(bits: int, count: int) -> None:
 def test_words_of_more_than_32_bits_are_refused() -> None:
     with pytest.raises(ValueError, match="32 bits"):
         pack(np.zeros(1, dtype=np.uint32), sum_bits(2**32, 10))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(clients=torch.tensor([1, 1]), rows=torch.zeros(2, 3, dtype=torch.uint8)),
+        Message(clients=torch.tensor([-1, 1]), rows=torch.zeros(2, 3, dtype=torch.uint8)),
+        Message(clients=torch.tensor([0, 1]), rows=torch.zeros(2, 4, dtype=torch.uint8)),
+        Message(clients=torch.tensor([0, 1]), rows=torch.zeros(3, 3, dtype=torch.uint8)),
+        Message(clients=torch.tensor([0, 1]), rows=torch.zeros(2, 3)),
+        Message(rows=torch.zeros(2, 3, dtype=torch.uint8)),
+    ],
+)
+def test_malformed_tables_are_refused(message: Message) -> None:
+    with pytest.raises(BadMessageError, match="client 5"):
+        from_message(message, 3, "client 5")
 
 
 def test_fewer_shares_than_the_threshold_say_nothing_of_a_seed() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import numpy as np
+import torch
 
-from fedcmoo.messages import BadMessageError
-from fedcmoo.privacy.secure.keys import NodeKey, agree, decrypt, encrypt, new_seed, public_key
+from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.privacy.secure.keys import SEED, NodeKey, agree, decrypt, encrypt, new_seed, public_key
 from fedcmoo.privacy.secure.masks import Words, own_mask, pack, pair_mask
-from fedcmoo.privacy.secure.protocol import PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session
 from fedcmoo.privacy.secure.sharing import SHARE, split
+from fedcmoo.privacy.secure.tables import from_message, to_message
+
+PHASES = ("advertise", "share", "mask", "unmask", "do nothing")
 
 
 class SecureClient:
@@ -29,9 +33,33 @@ class SecureClient:
         self._shares: dict[int, bytes] = {}
         self._next = "advertise"
 
+    def save(self) -> dict[str, Message]:
+        """The client's state, for a node that keeps nothing in memory from one phase to the next.
+
+        It holds the client's seeds: it must stay at the node, and be deleted when the sum is done.
+        """
+        return {
+            "seeds": to_message(dict(enumerate((self._encryption, self._pair, self._own)))),
+            "keys": to_message({j: its.to_bytes() for j, its in self._keys.items()}),
+            "shares": to_message(self._shares),
+            "next": Message(phase=torch.tensor([PHASES.index(self._next)])),
+        }
+
+    @classmethod
+    def load(cls, session: Session, i: int, node: NodeKey, saved: Mapping[str, Message]) -> SecureClient:
+        """The client whose state `save` returned."""
+        client = cls(session, i, node)
+        seeds = from_message(saved["seeds"], SEED, "the saved state")
+        client._encryption, client._pair, client._own = (seeds[n] for n in range(3))
+        keys = from_message(saved["keys"], KEYS, "the saved state")
+        client._keys = {j: PublicKeys.from_bytes(row) for j, row in keys.items()}
+        client._shares = from_message(saved["shares"], 2 * SHARE, "the saved state")
+        client._next = PHASES[int(saved["next"]["phase"])]
+        return client
+
     def advertise(self) -> PublicKeys:
         """Phase 1: this client's public keys, signed by its node."""
-        self._enter("advertise", then="share")
+        self._enter("advertise")
         public = tuple(public_key(seed, self.session.id) for seed in (self._encryption, self._pair, self._own))
         encryption, pair, own = public
         keys = PublicKeys.sign(self.session, self.i, (encryption, pair, own), self._node)
@@ -40,7 +68,7 @@ class SecureClient:
 
     def share(self, keys: Mapping[int, PublicKeys]) -> dict[int, bytes]:
         """Phase 2: from the public keys of all clients, shares of this one's two seeds, encrypted for each other."""
-        self._enter("share", then="mask")
+        self._enter("share")
         if keys.get(self.i) != self._keys[self.i]:
             raise BadMessageError(f"the public keys of client {self.i} must be as it sent them, but are not")
         self.session.check_count(len(keys), len(keys), "advertise")
@@ -61,7 +89,7 @@ class SecureClient:
             bits: of a word of the sum.
             shares: what the other clients that are still there encrypted for this one.
         """
-        self._enter("mask", then="unmask")
+        self._enter("mask")
         strangers = set(shares) - (set(self._keys) - {self.i})
         if strangers:
             raise BadMessageError(f"shares must come from other clients of the sum, but {min(strangers)} is not one")
@@ -82,16 +110,16 @@ class SecureClient:
         Args:
             survivors: the clients whose masked codes arrived.
         """
-        self._enter("unmask", then="nothing")
+        self._enter("unmask")
         if self.i not in survivors or not set(survivors) <= set(self._shares):
             raise BadMessageError(f"survivors must be clients of the sum, {self.i} among them, but are {survivors}")
         self.session.check_count(len(set(survivors)), len(self._keys), "mask")
         return {j: both[SHARE:] if j in survivors else both[:SHARE] for j, both in self._shares.items()}
 
-    def _enter(self, phase: str, then: str) -> None:
+    def _enter(self, phase: str) -> None:
         if phase != self._next:
             raise BadMessageError(f"client {self.i} must be asked to {self._next} next, but was asked to {phase}")
-        self._next = then
+        self._next = PHASES[PHASES.index(phase) + 1]
 
     def _share_key(self, j: int) -> bytes:
         return agree(self._encryption, self._keys[j].encryption, self.session.id, "shares")

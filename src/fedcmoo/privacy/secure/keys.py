@@ -12,6 +12,7 @@ import struct
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -20,11 +21,14 @@ from fedcmoo.messages import BadMessageError
 
 SEED = 16
 PUBLIC = 32
-SIGNATURE = ec.ECDSA(hashes.SHA384())
+SIGNATURE = 96
+"""Bytes of a signature: two numbers of 384 bits."""
 
 NodeKey = ec.EllipticCurvePrivateKey
-"""What a node signs with: an ECDSA key such as `fedcmoo flower keys` writes."""
+"""What a node signs with: an ECDSA P-384 key such as `fedcmoo flower keys` writes."""
 PublicNodeKey = ec.EllipticCurvePublicKey
+
+_ECDSA = ec.ECDSA(hashes.SHA384())
 
 
 def new_seed() -> bytes:
@@ -65,10 +69,17 @@ def decrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
         raise BadMessageError(f"the shares that client {sender} sent client {receiver} are not authentic") from None
 
 
+def sign(data: bytes, key: NodeKey) -> bytes:
+    """A signature of the data."""
+    r, s = decode_dss_signature(key.sign(data, _ECDSA))
+    return b"".join(number.to_bytes(SIGNATURE // 2) for number in (r, s))
+
+
 def is_signed(data: bytes, signature: bytes, key: PublicNodeKey) -> bool:
     """Whether the owner of `key` signed the data."""
+    r, s = signature[: SIGNATURE // 2], signature[SIGNATURE // 2 :]
     try:
-        key.verify(signature, data, SIGNATURE)
+        key.verify(encode_dss_signature(int.from_bytes(r), int.from_bytes(s)), data, _ECDSA)
     except InvalidSignature:
         return False
     return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedcmoo.messages import BadMessageError
-from fedcmoo.privacy.secure.keys import PUBLIC, SIGNATURE, NodeKey, PublicNodeKey, is_signed
+from fedcmoo.privacy.secure.keys import PUBLIC, SIGNATURE, NodeKey, PublicNodeKey, is_signed, sign
 
 Directory = Mapping[int, PublicNodeKey]
 """The public key of the node of every client of the federation, which all know from before the run."""
@@ -52,6 +52,10 @@ class Session:
             )
 
 
+KEYS = 3 * PUBLIC + SIGNATURE
+"""Bytes of a client's public keys."""
+
+
 @dataclass(frozen=True)
 class PublicKeys:
     """What a client publishes in a session.
@@ -72,12 +76,23 @@ class PublicKeys:
     @classmethod
     def sign(cls, session: Session, i: int, keys: tuple[bytes, bytes, bytes], node: NodeKey) -> PublicKeys:
         """The keys of client i, signed."""
-        return cls(*keys, signature=node.sign(_signed_bytes(session, i, *keys), SIGNATURE))
+        return cls(*keys, signature=sign(_signed_bytes(session, i, *keys), node))
+
+    def to_bytes(self) -> bytes:
+        """The keys and their signature, one after the other."""
+        return self.encryption + self.pair + self.own + self.signature
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicKeys:
+        """Read what `to_bytes` wrote; `check` says whether that makes sense."""
+        encryption, pair, own = (data[start : start + PUBLIC] for start in range(0, 3 * PUBLIC, PUBLIC))
+        return cls(encryption, pair, own, signature=data[3 * PUBLIC :])
 
     def check(self, session: Session, i: int) -> None:
         """Raise `BadMessageError` unless client i's node signed these keys for this session."""
-        if any(len(key) != PUBLIC for key in (self.encryption, self.pair, self.own)):
-            raise BadMessageError(f"client {i}: a public key must have {PUBLIC} bytes")
+        lengths = [len(part) for part in (self.encryption, self.pair, self.own, self.signature)]
+        if lengths != [PUBLIC, PUBLIC, PUBLIC, SIGNATURE]:
+            raise BadMessageError(f"client {i}: keys must have 32, 32, 32 and 96 bytes, but have {lengths}")
         if i not in session.directory:
             raise BadMessageError(f"client {i} must be one of the federation's, but its node's key is not known")
         data = _signed_bytes(session, i, self.encryption, self.pair, self.own)
