@@ -107,7 +107,7 @@ class Field:
         dtype: its dtype.
         add: how it is added up over clients.
         degree: how it changes when a client's gradients are multiplied by s: by s to this power. 1 for gradients and
-            updates, 2 for their products.
+            updates, 2 for their products, 0 for losses and a model's buffers.
     """
 
     shape: tuple[int | None, ...]

@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from fedcmoo.gram.base import gram_matrix
 from fedcmoo.privacy.clipping import QuantileClipping, clip, l2_norm
-from fedcmoo.privacy.noise import add_noise, debias, gaussian
+from fedcmoo.privacy.noise import add_noise, gaussian
 
 
 def hostile_arrays(case: int) -> dict[str, Tensor]:
@@ -41,6 +42,17 @@ def test_sums_with_and_without_a_client_differ_by_at_most_the_bound(bound: float
         for name, array in arrays.items():  # all arrays have been scaled alike
             expected = array.double() * min(1, bound / norm)
             torch.testing.assert_close(clipped[name].double(), expected, rtol=1e-5, atol=1e-38)
+
+
+def test_an_array_of_degree_two_is_scaled_by_the_square_and_one_of_degree_zero_not_at_all() -> None:
+    h = torch.tensor([[3.0, 4.0]])
+    arrays = {"h": h, "own": h @ h.T, "loss": torch.tensor([7.0])}
+    clipped = clip(arrays, 0.5, {"h": 1, "own": 2, "loss": 0})
+    assert clipped["h"].tolist()[0] == pytest.approx([0.3, 0.4])
+    assert clipped["own"].item() == pytest.approx(0.25)
+    assert clipped["loss"].item() == 7
+    lying = clip({"h": torch.zeros(1, 2), "own": torch.tensor([[1e9]])}, 0.5, {"own": 2})
+    assert lying["own"].item() <= 0.25
 
 
 def test_arrays_that_are_not_finite_are_refused() -> None:
@@ -108,7 +120,7 @@ def test_debiased_gram_matrix_is_unbiased() -> None:
     estimates = np.empty((draws, 3, 3))
     for t in range(draws):
         Y = add_noise(H, std)
-        estimates[t] = debias((Y @ Y.T).numpy(), columns=40, std=std)
+        estimates[t] = gram_matrix(Y, noise=std)
     z = (estimates.mean(axis=0) - exact) / (estimates.std(axis=0) / math.sqrt(draws))
     assert np.abs(z).max() < 5
     assert (40 * std**2) / (estimates.std(axis=0).max() / math.sqrt(draws)) > 25  # without it, the test would fail

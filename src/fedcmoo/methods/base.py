@@ -60,7 +60,20 @@ class Method(ABC):
 
     def channels(self, stages: Sequence[Stage] = ()) -> Channels:
         """The channels of all contributions, with the same stages."""
-        return {name: Channel(contribution, stages) for name, contribution in self.contributions().items()}
+        return {
+            name: Channel(contribution, tuple(stage.of(contribution) for stage in stages))
+            for name, contribution in self.contributions().items()
+        }
+
+    def releases(self, round: int) -> Sequence[str]:
+        """The contributions for which round t, counted from 0, asks its cohort, each of them once.
+
+        Differential privacy accounts for them before the round starts.
+
+        Raises:
+            ValueError: if the method asks other clients than the cohort that was drawn.
+        """
+        return tuple(self.contributions())
 
     @abstractmethod
     def round(self, server: Server) -> Round:
@@ -163,8 +176,8 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
     """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
-        "buffers": Field((sizes.buffers,), sizes.dtype),
-        "counters": Field((sizes.counters,), torch.int64, add="newest"),
+        "buffers": Field((sizes.buffers,), sizes.dtype, degree=0),
+        "counters": Field((sizes.counters,), torch.int64, add="newest", degree=0),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
 

@@ -8,13 +8,11 @@ Gaussian mechanism with
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-from scipy.optimize import brentq
+from functools import lru_cache
 
 from fedcmoo.privacy.sampling import Sampling
 
@@ -40,6 +38,8 @@ def calibrate(sampling: Sampling, epsilon: float, delta: float, rounds: Mapping[
         rounds: how many rounds there will be of each kind, by their noise in multiples of what is sought: {1.0: 100}
             for a hundred equal rounds.
     """
+    from scipy.optimize import brentq  # here, since importing it takes long and clients never need it
+
     check_target(epsilon, delta)
     if not rounds or min(rounds.values()) < 1 or min(rounds) <= 0:
         raise ValueError(f"rounds must be positive counts of rounds with positive noise, but got {dict(rounds)}")
@@ -85,27 +85,19 @@ class Accountant:
     @property
     def spent(self) -> float:
         """ε at δ of all rounds so far."""
-        return self.sampling.epsilon(self.rounds, self.delta)
+        return _epsilon(self.sampling, tuple(sorted(self.rounds.items())), self.delta)
 
     def would_exceed(self, multiplier: float) -> bool:
         """Whether another round with this noise multiplier would cost more than the budget."""
-        return self.sampling.epsilon(self.rounds + Counter([multiplier]), self.delta) > self.epsilon
+        rounds = self.rounds + Counter([multiplier])
+        return _epsilon(self.sampling, tuple(sorted(rounds.items())), self.delta) > self.epsilon
 
     def add(self, multiplier: float) -> None:
         """Account for a round. To be called, and saved, before anything of the round is released."""
         self.rounds[multiplier] += 1
 
-    def save(self) -> str:
-        """What a checkpoint holds: the rounds and how their cohorts were drawn, as JSON."""
-        return json.dumps({**self._drawn(), "rounds": sorted(self.rounds.items())})
 
-    def load(self, saved: str) -> None:
-        """Go on from what `save` returned. The budget may be another one; how cohorts are drawn may not."""
-        state = json.loads(saved)
-        rounds = Counter({float(z): int(count) for z, count in state.pop("rounds")})
-        if state != self._drawn():
-            raise ValueError(f"the rounds so far were drawn with {state}, but this run draws with {self._drawn()}")
-        self.rounds = rounds
-
-    def _drawn(self) -> dict[str, str | int]:
-        return {"sampling": type(self.sampling).__name__, "N": self.sampling.N, "n": self.sampling.n}
+@lru_cache(maxsize=8)
+def _epsilon(sampling: Sampling, rounds: tuple[tuple[float, int], ...], delta: float) -> float:
+    """ε at δ of these rounds; a run asks for it before a round and again after it."""
+    return sampling.epsilon(dict(rounds), delta)

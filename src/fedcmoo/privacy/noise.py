@@ -1,4 +1,4 @@
-"""Gaussian noise that nobody else can reproduce, and what it does to a Gram matrix.
+"""Gaussian noise that nobody else can reproduce.
 
 Each array of noise comes from a ChaCha20 keystream under a fresh key of 256 bits from the operating system, so it is
 unpredictable even to somebody who knows the run's seed and all noise drawn before. Noise is drawn and added in float64,
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.privacy.stream import KEY, keystream
-from fedcmoo.types import Matrix, Vector
+from fedcmoo.types import Vector
 
 BLOCK = 2**20
 """Entries of noise that are drawn at a time, under one key."""
@@ -43,12 +43,3 @@ def gaussian(key: bytes, count: int) -> Vector:
     angle = 2 * math.pi * uniform[pairs:]
     normal: Vector = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return normal[:count]
-
-
-def debias(G: Matrix, columns: int, std: float) -> Matrix:
-    """G = Y Y^T [M, M] without what noise adds to it on average.
-
-    If Y = H + Z has `columns` columns and the entries of Z are N(0, std²), then E[Y Y^T] = H H^T + columns std² I.
-    """
-    unbiased: Matrix = G - columns * std**2 * np.eye(len(G))
-    return unbiased
