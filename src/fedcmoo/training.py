@@ -106,7 +106,7 @@ def fit(
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
         if private is not None:
-            private.start(server, run_folder and run_folder.path, resume)
+            private.start(server, None if folder is None else Path(folder), resume)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))

@@ -182,7 +182,7 @@ class FailsInRound(Local):
 
         class Failing(type(session)):  # type: ignore[misc]
             def ask(self, ask: Ask, server: Server) -> Sums:
-                sums = super().ask(ask, server)
+                sums: Sums = super().ask(ask, server)
                 if server.round + 1 == fails_in:
                     raise OSError("the machine is gone")
                 return sums
