@@ -23,7 +23,6 @@ from fedcmoo.gram import Exact, OneWay, Sketch, SumOfGrams, TwoWay
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOOT, Method
-from fedcmoo.methods.base import weights_message
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.privacy.sampling import FixedSize, Poisson, Sampling
@@ -50,7 +49,7 @@ def test_every_reply_as_it_is_added_is_within_its_bound(gram: Any, problem: Prob
     method = FedCMOO(**LOCAL, gram=gram)
     channels = method.channels([Clip(BOUND, GRADIENTS)])
     worker = Worker(problem, channels, seed=0)
-    messages = {"jacobian": message_of(gram), "train": weights_message(np.array([0.5, 0.5]))}
+    messages = {"jacobian": message_of(gram), "train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))}
     for i in range(problem.N):
         client = worker.client(worker.model.state, 0, i)
         payload = reply(channels, client, messages)
