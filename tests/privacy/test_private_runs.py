@@ -19,6 +19,7 @@ from fedcmoo.config import RunConfig
 from fedcmoo.contributions import add_reply, reply
 from fedcmoo.engines import Local
 from fedcmoo.engines.local import LocalSession
+from fedcmoo.engines.remote import Remote
 from fedcmoo.gram import Exact, OneWay, Sketch, SumOfGrams, TwoWay
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
@@ -31,6 +32,7 @@ from fedcmoo.settings import SettingsError
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
 from tests.privacy.test_accounting import by_hand
+from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}
@@ -265,3 +267,10 @@ def test_configurations_hold_clip_and_privacy() -> None:
         RunConfig.from_table({**table, "clip": 0.5})
     with pytest.raises(SettingsError, match="positive"):
         RunConfig.from_table({"clip": -0.5})
+
+
+def test_nodes_that_do_not_clip_are_bounded_by_the_server(tmp_path: Path) -> None:
+    problem, method = far_away(), FedAvg(**LOCAL)
+    nodes = Remote(Loopback(tmp_path, problem, method, nodes=2))  # without any stage
+    result = fit(problem, method, 1, engine=nodes, stages=[Clip(BOUND)])
+    assert 0 < torch.linalg.vector_norm(result.model.x) <= BOUND

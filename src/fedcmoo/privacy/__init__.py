@@ -2,3 +2,8 @@
 
 Needs the extra: pip install "fedcmoo[privacy]".
 """
+
+from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.differential import DifferentialPrivacy
+
+__all__ = ["Clip", "DifferentialPrivacy"]
