@@ -83,7 +83,7 @@ def fit(
     problem.check()
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
-    private = None if privacy is None else PrivateRun(privacy, method.releases, problem.N, n, rounds, stages)
+    private = None if privacy is None else PrivateRun(privacy, method.releases, problem, n, rounds, stages)
     channels = method.channels([*stages, *(private.stages if private else ())])
     check_stages(channels, server.sizes)
     chosen = choose_engine(

@@ -166,7 +166,7 @@ def test_a_resumed_run_spends_what_dp_accounting_says_by_hand(name: str, tmp_pat
         run(callbacks=[Interrupt(3)])
     result = run(resume=True)
     assert len(result.history) == T
-    z = PrivateRun(privacy, method.releases, problem.N, 8, T).multiplier
+    z = PrivateRun(privacy, method.releases, problem, 8, T).multiplier
     for record in (result.history[1], result.history[-1]):
         assert record.notes["epsilon"] == pytest.approx(by_hand(sampling, releases(z, record.round)), abs=1e-6)
     assert 0.99 * privacy.epsilon <= result.epsilon <= privacy.epsilon  # calibrated
@@ -250,6 +250,9 @@ def test_what_cannot_be_clipped_is_refused() -> None:
         fit(quadratics(), FedCMOO(**LOCAL, gram=TwoWay()), 1, engine=Local(), stages=[Clip(1.0)])
     with pytest.raises(ValueError, match="last to change"):
         fit(quadratics(), FedAvg(**LOCAL), 1, stages=[Clip(1.0)], privacy=DifferentialPrivacy(epsilon=1.0))
+    weighted = replace(quadratics(), weights=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    with pytest.raises(ValueError, match="equal weights"):
+        fit(weighted, FedAvg(**LOCAL), 1, privacy=DifferentialPrivacy(epsilon=1.0))
     for bound in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="positive"):
             Clip(bound)

@@ -68,8 +68,8 @@ def _measure(N: int, epsilon: float | None, rounds: int, note: Callable[[str], N
     z = 0.0
     if epsilon is not None:
         privacy = DifferentialPrivacy(epsilon=epsilon, clip=CLIP, clip_gradients=CLIP_GRADIENTS)
-        z = PrivateRun(privacy, config.method.releases, N, n, rounds).multiplier
         config = replace(config, clip=None, privacy=privacy)
+        z = PrivateRun(privacy, config.method.releases, config.build(), n, rounds).multiplier
     result = config.run()
     d = sum(p.numel() for p in result.model.parameters())
     cost = PrivacyCost(N, n, epsilon, z, z * math.sqrt(d) / n, result.mean("accuracy"))

@@ -176,8 +176,8 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
     """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
-        "buffers": Field((sizes.buffers,), sizes.dtype, degree=0),
-        "counters": Field((sizes.counters,), torch.int64, add="newest", degree=0),
+        "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False),
+        "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
 

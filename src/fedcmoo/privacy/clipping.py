@@ -98,7 +98,8 @@ class Clip(Stage):
         return self.on_reply(arrays, fields)
 
     def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
-        return clip(arrays, self.bound, {name: field.degree for name, field in fields.items()})
+        degrees = {name: field.degree if field.clippable else 0 for name, field in fields.items()}
+        return clip(arrays, self.bound, degrees)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,13 @@ from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effe
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.noise import add_noise
 from fedcmoo.privacy.sampling import SAMPLINGS
+from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds that were paid for. It never goes back, as checkpoints may."""
+
+OWNERS = "differential privacy needs clients that own all objectives and have equal weights, but some do not"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,7 @@ class Noise(Stage):
 
     def check(self, contribution: Contribution, sizes: Sizes) -> None:
         for name, field in contribution.fields(sizes).items():
-            if field.degree != 1 or field.add != "sum":
+            if field.degree != 1 or field.add != "sum" or not field.clippable:
                 raise ValueError(
                     f"differential privacy takes sums of gradients and updates alone, but {type(contribution).__name__}"
                     f" also sends {name!r}; for the Gram matrix take Sketch(correction=False), OneWay() or Exact()"
@@ -98,6 +101,8 @@ class Noise(Stage):
         unknown = sums.totals.keys() - fields.keys()
         if unknown:
             raise ValueError(f"sums must be of {sorted(fields)} to have their noise, but there is also {unknown}")
+        if sums.P_k is not None:
+            raise ValueError(OWNERS)
         std = self.multiplier * self.clipping.bound
         for name, field in fields.items():
             total = sums.totals.get(name)
@@ -105,7 +110,7 @@ class Noise(Stage):
                 total = torch.zeros([size or 0 for size in field.shape], dtype=field.dtype)
             sums.totals[name] = add_noise(total, std)
             sums.noise[name] = std
-        sums.count = self.n
+        sums.count, sums.P = self.n, self.n
 
 
 class PrivateRun:
@@ -114,7 +119,7 @@ class PrivateRun:
     Args:
         settings: of the user.
         releases: the contributions of a round, by its number from 0.
-        N: the number of clients.
+        problem: whose clients are drawn.
         n: the expected size of a cohort.
         rounds: of the run.
         stages: other stages of the run.
@@ -124,7 +129,7 @@ class PrivateRun:
         self,
         settings: DifferentialPrivacy,
         releases: Callable[[int], Sequence[str]],
-        N: int,
+        problem: Problem,
         n: int,
         rounds: int,
         stages: Sequence[Stage] = (),
@@ -132,8 +137,10 @@ class PrivateRun:
         for stage in stages:
             if type(stage).on_reply is not Stage.on_reply:
                 raise ValueError(f"privacy must be the last to change a reply, but {type(stage).__name__} does, too")
-        sampling = SAMPLINGS[settings.sampling](N, n)
-        delta = N**-1.1 if settings.delta is None else settings.delta
+        if problem.owns is not None or problem.weights != "equal":
+            raise ValueError(OWNERS)
+        sampling = SAMPLINGS[settings.sampling](problem.N, n)
+        delta = problem.N**-1.1 if settings.delta is None else settings.delta
         self.accountant = Accountant(sampling, settings.epsilon, delta)
         self._releases = releases
         kinds = Counter(self._relative_noise(t) for t in range(rounds))
