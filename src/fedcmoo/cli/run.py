@@ -46,6 +46,10 @@ def run(
     upload: Annotated[
         float | None, typer.Option(help="the whole upload of a client and round, in multiples of d numbers")
     ] = None,
+    clip: Annotated[float | None, typer.Option(help="bound on what one client contributes")] = None,
+    privacy: Annotated[
+        float | None, typer.Option(metavar="EPSILON", help="differential privacy with this budget (docs/privacy.md)")
+    ] = None,
     engine: EngineName = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -65,7 +69,13 @@ def run(
 
     with errors_for_people():
         options = given(
-            rounds=rounds, seed=seed, clients_per_round=clients_per_round, engine=engine, data=data and str(data)
+            rounds=rounds,
+            seed=seed,
+            clients_per_round=clients_per_round,
+            clip=clip,
+            privacy=None if privacy is None else {"name": "differential", "epsilon": privacy},
+            engine=engine,
+            data=data and str(data),
         )
         options["method"] = given(
             client_lr=client_lr,

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from fedcmoo.client import Client
@@ -116,7 +117,10 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return sum(others, first)
 
 
-def gram_matrix(h: Tensor) -> Matrix:
-    """G = h h^T, float64 [M, M], for gradients as rows [M, d]."""
+def gram_matrix(h: Tensor, noise: float = 0.0) -> Matrix:
+    """G = h h^T, float64 [M, M], for gradients as rows [M, d].
+
+    Where N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is taken off.
+    """
     G: Matrix = inner(h, h).cpu().numpy()
-    return G
+    return G - h.shape[1] * noise**2 * np.eye(len(G)) if noise else G

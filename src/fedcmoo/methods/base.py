@@ -66,7 +66,10 @@ class Method(ABC):
 
     def channels(self, stages: Sequence[Stage] = ()) -> Channels:
         """The channels of all contributions, with the same stages."""
-        return {name: Channel(self._compressed(plain), stages) for name, plain in self.contributions().items()}
+        return {
+            name: Channel(self._compressed(plain), tuple(stage.of(plain) for stage in stages))
+            for name, plain in self.contributions().items()
+        }
 
     def _compressed(self, plain: Contribution) -> Contribution:
         if self.update is None or plain.update is None:
@@ -81,6 +84,16 @@ class Method(ABC):
         0.02
         """
         return replace(self, update=Rotated(), update_budget=upload)
+
+    def releases(self, round: int) -> Sequence[str]:
+        """The contributions for which round t, counted from 0, asks its cohort, each of them once.
+
+        Differential privacy accounts for them before the round starts.
+
+        Raises:
+            ValueError: if the method asks other clients than the cohort that was drawn.
+        """
+        return tuple(self.contributions())
 
     @abstractmethod
     def round(self, server: Server) -> Round:
@@ -185,8 +198,8 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
     """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
-        "buffers": Field((sizes.buffers,), sizes.dtype),
-        "counters": Field((sizes.counters,), torch.int64, add="newest"),
+        "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False),
+        "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
 

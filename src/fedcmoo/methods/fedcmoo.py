@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -57,6 +57,15 @@ class FedCMOO(WeightedLoss):
             "train": self.training(reuse_jacobian=self.gram.asks_cohort),
             "train-alone": self.training(reuse_jacobian=False),
         }
+
+    def releases(self, round: int) -> Sequence[str]:
+        if not self.gram.asks_cohort:
+            raise ValueError(
+                f"the estimator of G must ask the round's cohort, but {type(self.gram).__name__} asks others"
+            )
+        if round % self.gram_every:
+            return ("train-alone",)
+        return (*self.gram.contributions(self.batch_size), "train")
 
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.

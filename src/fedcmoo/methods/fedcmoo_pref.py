@@ -130,4 +130,4 @@ class Losses(Contribution):
         return {"losses": client.losses() if self.whole_data else client.batch_losses(self.batch_size)}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        return {"losses": Field((sizes.M,), torch.float64)}
+        return {"losses": Field((sizes.M,), torch.float64, clippable=False)}
