@@ -11,6 +11,7 @@ from typing import Any
 
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback, Run
+from fedcmoo.contributions import Stage
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
@@ -18,6 +19,8 @@ from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
+from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.run import NOT_RESULTS
@@ -39,6 +42,8 @@ class RunConfig:
             the results.
         acceptance: when the model of a round replaces the one before it.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
+        clip: the bound on what one client contributes (see `Clip`); None for no bound.
+        privacy: differential privacy and its settings; None for none.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
 
     >>> config = RunConfig.from_table({"rounds": 3, "method": {"name": "fsmgda", "client_lr": 0.1}})
@@ -55,6 +60,8 @@ class RunConfig:
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10
+    clip: float | None = None
+    privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
     data: str | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +71,19 @@ class RunConfig:
             evaluate_every=self.evaluate_every,
             checkpoint_every=self.checkpoint_every,
         )
+        if self.clip is not None and self.privacy is not None:
+            raise ValueError("clip is for runs without privacy, which has its own, but got both; set privacy.clip")
+        self.stages  # noqa: B018 - a bound that cannot be shows before work starts
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """What `fit` takes as stages."""
+        return () if self.clip is None else (Clip(self.clip),)
+
+    @property
+    def client_stages(self) -> Sequence[Stage]:
+        """What nodes on other machines take as stages."""
+        return self.stages if self.privacy is None else (self.privacy.clipping(),)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
@@ -105,6 +125,8 @@ class RunConfig:
             checkpoint_every=self.checkpoint_every,
             resume=resume,
             acceptance=self.acceptance,
+            stages=self.stages,
+            privacy=self.privacy,
         )
         if folder is not None:
             result.plot(folder / "curves.png")

@@ -33,6 +33,12 @@ class Contribution(ABC):
 
     summable: ClassVar[bool] = True
     """Whether the server needs no single reply, only the sum of all of them."""
+    update: ClassVar[str | None] = None
+    """The array with entries for all d parameters, which a method may compress; None if there is none."""
+    gradients: ClassVar[bool] = False
+    """Whether its arrays are made of gradients at x, rather than of changes of the model."""
+    homogeneous: ClassVar[bool] = True
+    """Whether its arrays change as their fields' degrees say when the client's gradients are multiplied by a number."""
 
     @abstractmethod
     def compute(self, client: Client, message: Message) -> Arrays:
@@ -41,6 +47,9 @@ class Contribution(ABC):
     @abstractmethod
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """What `compute` returns."""
+
+    def check(self, sizes: Sizes) -> None:  # noqa: B027 - most have nothing to check
+        """Raise unless the settings are possible for a model of these sizes."""
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         """The arrays as they are sent: their bytes are counted."""
@@ -58,6 +67,13 @@ class Contribution(ABC):
 
 class Stage:
     """One thing that is done to contributions between client and server; a subclass overrides what it needs."""
+
+    def of(self, contribution: Contribution) -> Stage:
+        """The stage as this contribution needs it."""
+        return self
+
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        """Raise ValueError, before work starts, unless the stage can be used with the contribution."""
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         """The arrays that go on to the next stage, before they are encoded."""
@@ -112,6 +128,13 @@ Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
 
+def check_stages(channels: Channels, sizes: Sizes) -> None:
+    """Raise ValueError unless all stages can be used with their contributions."""
+    for channel in channels.values():
+        for stage in channel.stages:
+            stage.check(channel.contribution, sizes)
+
+
 def reply(channels: Channels, client: Client, messages: Mapping[str, Message]) -> Message:
     """A client's reply to an ask: all contributions that were asked for."""
     return Message.join({name: channels[name].send(client, message) for name, message in messages.items()}).cpu()
@@ -147,4 +170,6 @@ def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server)
         channel, part = channels[name], sums.part(name)
         for stage in reversed(channel.stages):
             stage.on_server(part, channel.contribution.fields(server.sizes), server)
+        sums.count, sums.P = part.count, part.P
         sums.totals |= {f"{name}/{key}": array for key, array in part.totals.items()}
+        sums.noise |= {f"{name}/{key}": std for key, std in part.noise.items()}

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,8 +28,15 @@ SAMPLES = 8
 """So many samples of each part of the data are part of a run's identity, by a checksum."""
 
 
-def identity(problem: Problem, method: Method, engine: Engine, clients_per_round: int, seed: int) -> Identity:
-    """What a run is, as far as it changes the results.
+def identity(
+    problem: Problem,
+    method: Method,
+    engine: Engine,
+    clients_per_round: int,
+    seed: int,
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> Identity:
+    """What a run is, as far as it changes the results; `others` are further settings by name.
 
     Clients count with their sizes if they lie in a list or tuple; other sequences may load them lazily.
     """
@@ -43,6 +51,8 @@ def identity(problem: Problem, method: Method, engine: Engine, clients_per_round
         **{f"engine.{name}": str(value) for name, value in numerics(engine).items()},
         **dict(_flat("method", method)),
     }
+    for name, settings in others.items():
+        found |= dict(_flat(name, settings))
     found |= {f"model.{name}": str(list(p.shape)) for name, p in problem.model.named_parameters() if p.requires_grad}
     if isinstance(problem.clients, (list, tuple)):
         found |= {f"client {i}": f"{len(problem.client(i))} samples" for i in range(problem.N)}

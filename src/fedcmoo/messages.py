@@ -108,12 +108,14 @@ class Field:
         add: how it is added up over clients.
         degree: how it changes when a client's gradients are multiplied by s: by s to this power. 1 for gradients and
             updates, 2 for their products.
+        clippable: whether it may be scaled down to a bound: not losses and a model's buffers, whose size has a meaning.
     """
 
     shape: tuple[int | None, ...]
     dtype: torch.dtype = torch.float32
     add: Add = "sum"
     degree: int = 1
+    clippable: bool = True
 
 
 def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:

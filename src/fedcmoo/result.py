@@ -49,8 +49,9 @@ class Result(Run):
             values = self.scores.get(name, {})
             rows.append([name, *(f"{values[m]:.4f}" if m in values else "–" for m in metrics), f"{weight:.3f}"])
         note = (
-            f"up {size(self.uploaded)} ({self.uploaded / self.fsmgda_upload:.0%} of FSMGDA's "
+            f"up {size(self.uploaded)} ({self.uploaded / max(self.fsmgda_upload, 1):.0%} of FSMGDA's "
             f"{size(self.fsmgda_upload)}), down {size(self.downloaded)}, {self.seconds:.1f} s"
+            + ("" if self.epsilon is None else f", epsilon {self.epsilon:.3g}")
         )
         return Table("result", self._title, ["objective", *metrics, "weight"], rows, note=note)
 
@@ -76,6 +77,7 @@ class Result(Run):
             "downloaded_bytes": self.downloaded,
             "fsmgda_upload_bytes": self.fsmgda_upload,
             "seconds": self.seconds,
+            **({} if self.epsilon is None else {"epsilon": self.epsilon}),
         }
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:

@@ -103,6 +103,7 @@ class Sums:
             own all objectives.
         uploaded: the bytes of their replies.
         totals: the sums by name.
+        noise: the standard deviation of the noise in each entry of the totals that have some, by name.
         failures: why clients did not reply.
         client_states: what clients will remember if the server accepts the round, by client.
     """
@@ -113,6 +114,7 @@ class Sums:
         self.P_k: Tensor | None = None
         self.uploaded = 0
         self.totals: dict[str, Tensor] = {}
+        self.noise: dict[str, float] = {}
         self.failures: dict[int, str] = {}
         self.client_states: dict[int, Message] = {}
         self._how: dict[str, Add] = {}
@@ -172,6 +174,10 @@ class Sums:
             return products / self.P**2
         return products / torch.outer(self.P_k, self.P_k).to(products)
 
+    def mean_noise(self, name: str) -> float:
+        """The standard deviation of the noise in each entry of the average."""
+        return self.noise.get(name, 0.0) / self.P
+
     def part(self, prefix: str) -> Sums:
         """The sums of one contribution, under the names that it gave its arrays."""
         part = Sums()
@@ -179,6 +185,7 @@ class Sums:
         part.P, part.P_k = self.P, self.P_k
         start = f"{prefix}/"
         part.totals = {n.removeprefix(start): array for n, array in self.totals.items() if n.startswith(start)}
+        part.noise = {n.removeprefix(start): std for n, std in self.noise.items() if n.startswith(start)}
         return part
 
     def _add_weights(self, P: float, P_k: Tensor | None) -> None:

@@ -61,6 +61,11 @@ class Run:
         return self.history[-1].weights
 
     @property
+    def epsilon(self) -> float | None:
+        """The privacy that was spent, ε; None for a run without differential privacy."""
+        return self.history[-1].notes.get("epsilon")
+
+    @property
     def uploaded(self) -> int:
         """Bytes that all clients together sent to the server."""
         return sum(sum(record.up.values()) for record in self.history)

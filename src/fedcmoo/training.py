@@ -15,7 +15,7 @@ import numpy as np
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback, Run
 from fedcmoo.client import DivergedError
-from fedcmoo.contributions import Channels, Stage, finish
+from fedcmoo.contributions import Channels, Stage, check_stages, finish
 from fedcmoo.engines import Engine, Session, choose_engine
 from fedcmoo.evaluation import not_finite
 from fedcmoo.history import Record
@@ -26,6 +26,7 @@ from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
 from fedcmoo.parameters import FlatModel
+from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
@@ -51,6 +52,7 @@ def fit(
     resume: bool = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
+    privacy: DifferentialPrivacy | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
 
@@ -66,9 +68,10 @@ def fit(
         folder: where history, checkpoints and the final model go; None to write nothing.
         checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
         resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
-        stages: what is done to every contribution between clients and server.
+        stages: what is done to every contribution between clients and server, such as `Clip(1.0)`.
         acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
             at most 1e8.
+        privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
 
     Returns:
         The result, with the history of every round and the trained model.
@@ -80,7 +83,11 @@ def fit(
     problem.check()
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, method, model, seed)
-    channels = method.channels(stages)
+    private = None if privacy is None else PrivateRun(privacy, method.releases, problem, n, rounds, stages)
+    channels = method.channels([*stages, *(private.stages if private else ())])
+    for channel in channels.values():
+        channel.contribution.check(server.sizes)
+    check_stages(channels, server.sizes)
     chosen = choose_engine(
         engine,
         problem,
@@ -93,17 +100,20 @@ def fit(
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
-        run_folder = None if folder is None else RunFolder(Path(folder), identity(problem, method, chosen, n, seed))
+        run_folder = None
         history: list[Record] = []
-        if run_folder is not None:
+        if folder is not None:
+            run = identity(problem, method, chosen, n, seed, {"stages": list(stages), "privacy": privacy})
+            run_folder = RunFolder(Path(folder), run)
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
+        if private is not None:
+            private.start(server, None if folder is None else Path(folder), resume)
         for callback in callbacks:
             callback.on_start(Run(problem, method, rounds, history))
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        loop = _Loop(
-            problem, method, channels, session, server, run_folder, callbacks, history, acceptance or Acceptance()
-        )
+        accept = acceptance or Acceptance()
+        loop = _Loop(problem, method, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         model.load(server.model)
         config = {"problem": {"name": problem.name}, "method": _described(method), "seed": seed}
@@ -157,21 +167,26 @@ class _Loop:
         callbacks: Sequence[Callback],
         history: list[Record],
         acceptance: Acceptance,
+        private: PrivateRun | None,
     ) -> None:
         self.problem, self.method, self.channels = problem, method, channels
         self.session, self.server = session, server
         self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
+        self.private = private
         self.interrupts = Interrupts()
         self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
-        """Rounds until there are `rounds`, or a callback says stop. Whatever ends the loop, what is done is saved."""
+        """Rounds until there are `rounds`, the privacy budget is used up, or a callback says stop.
+
+        Whatever ends the loop, what is done is saved.
+        """
         with self.interrupts:
             try:
-                while self.server.round < rounds:
+                while self._goes_on(rounds):
                     record = self._proven_round(clients_per_round)
                     self._accept_or_undo(record)
-                    if record.round % evaluate_every == 0 or record.round == rounds:
+                    if record.round % evaluate_every == 0 or not self._goes_on(rounds):
                         self._evaluate(record)
                     self._note(record)
                     stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask all
@@ -183,6 +198,10 @@ class _Loop:
             finally:
                 self._save()
                 self.interrupts.saved()
+
+    def _goes_on(self, rounds: int) -> bool:
+        t = self.server.round
+        return t < rounds and (self.private is None or self.private.allows(t))
 
     def _proven_round(self, clients_per_round: int) -> Record:
         """A round, after which the model before it is known to be one that clients can train on.
@@ -214,6 +233,8 @@ class _Loop:
             record.gram = server.G.tolist()
             record.grad_norm_sq = float(server.w @ server.G @ server.w)
             record.notes |= of_round(server.G)
+        if self.private is not None:
+            record.notes["epsilon"] = self.private.epsilon
 
     def _note(self, record: Record) -> None:
         """The round is done: it is part of the history, and the server's state is worth saving."""
@@ -240,6 +261,8 @@ class _Loop:
     def _round(self, clients_per_round: int) -> Record:
         server = self.server
         server.start_round(clients_per_round)
+        if self.private is not None:
+            self.private.start_round(server)
         record = Record(server.round + 1, [], {})
         has_model: dict[int, str] = {}
         client_states: dict[int, Message] = {}
@@ -262,9 +285,11 @@ class _Loop:
     def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:
         """Put one ask to the engine; count bytes, seconds and failures."""
         server = self.server
+        if self.private is not None:
+            self.private.check(ask, server)
         clients = server.cohort if ask.clients is None else ask.clients
         start = time.perf_counter()
-        sums = self.session.ask(ask, server)
+        sums = self.session.ask(ask, server) if clients else Sums()
         seconds = time.perf_counter() - start
         version = server.model.version
         need_model = [i for i in clients if has_model.get(i) != version]
@@ -274,7 +299,7 @@ class _Loop:
             ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
         record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
         record.failures |= {str(i): why for i, why in sums.failures.items()}
-        if sums.count == 0:
+        if sums.count == 0 and (clients or self.private is None):  # of nobody, a private round has the noise alone
             raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
         finish(sums, self.channels, ask.messages, server)
         # A client that failed in one phase takes no part in the next.

@@ -6,13 +6,13 @@ import typer
 
 from fedcmoo.cli.bench_engines import engines
 from fedcmoo.cli.bench_gram import gram
+from fedcmoo.cli.bench_privacy import privacy
 from fedcmoo.cli.bench_speed import speed
 from fedcmoo.cli.bench_weights import weights
 
-app = typer.Typer(
-    help="Measure Gram estimators, weighting rules, speed and engines on this machine.", no_args_is_help=True
-)
+app = typer.Typer(help="Measure Gram estimators, weighting rules, speed, engines and privacy.", no_args_is_help=True)
 app.command()(gram)
 app.command()(speed)
 app.command()(engines)
 app.command()(weights)
+app.command()(privacy)

@@ -43,6 +43,13 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="samples in a client's batch")] = None,
     gram: Annotated[str | None, typer.Option(help="how the server learns the Gram matrix (see: fedcmoo list)")] = None,
     weights: Annotated[str | None, typer.Option(help="the weighting rule (see: fedcmoo list)")] = None,
+    upload: Annotated[
+        float | None, typer.Option(help="the whole upload of a client and round, in multiples of d numbers")
+    ] = None,
+    clip: Annotated[float | None, typer.Option(help="bound on what one client contributes")] = None,
+    privacy: Annotated[
+        float | None, typer.Option(metavar="EPSILON", help="differential privacy with this budget (docs/privacy.md)")
+    ] = None,
     engine: EngineName = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -62,7 +69,13 @@ def run(
 
     with errors_for_people():
         options = given(
-            rounds=rounds, seed=seed, clients_per_round=clients_per_round, engine=engine, data=data and str(data)
+            rounds=rounds,
+            seed=seed,
+            clients_per_round=clients_per_round,
+            clip=clip,
+            privacy=None if privacy is None else {"name": "differential", "epsilon": privacy},
+            engine=engine,
+            data=data and str(data),
         )
         options["method"] = given(
             client_lr=client_lr,
@@ -73,6 +86,8 @@ def run(
             weights=weights,
         )
         resolved = resolve(problem, method, config, small, sets or [], options)
+        if upload is not None:
+            resolved = replace(resolved, method=resolved.method.within(upload))
         name = f"{resolved.problem.name}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
         train(resolved, new_folder(folder, name), resume=False, as_json=as_json, tensorboard=tensorboard)
 

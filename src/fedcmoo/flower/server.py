@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import Callback
+from fedcmoo.contributions import Stage
 from fedcmoo.engines.remote import Remote
 from fedcmoo.files import write_json
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
+from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.result import Result
 from fedcmoo.settings import from_table
 from fedcmoo.training import fit
@@ -52,24 +55,40 @@ class RunSettings:
         return from_table(cls, {key: value for key, value in table.items() if key in known})
 
 
-def server_app(problem: MakeProblem, method: MakeMethod) -> ServerApp:
+def server_app(
+    problem: MakeProblem,
+    method: MakeMethod,
+    stages: Sequence[Stage] = (),
+    privacy: DifferentialPrivacy | None = None,
+) -> ServerApp:
     """A Flower server app that runs a method over all nodes, with checkpoints, history and resume.
 
     The problem's clients may be elsewhere (see `fedcmoo.data.remote`); its test and validation data, if any, are the
     server's own. The run config is that of `RunSettings`.
 
         app = server_app(problem, method)
+
+    Args:
+        problem, method: make them for a run.
+        stages, privacy: as in `fit`. Client apps take the same stages, or `[privacy.clipping()]`.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(grid, context, problem, method)
+        run(grid, context, problem, method, stages, privacy)
 
     return app
 
 
-def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) -> Result:
+def run(
+    grid: Grid,
+    context: Context,
+    problem: MakeProblem,
+    method: MakeMethod,
+    stages: Sequence[Stage] = (),
+    privacy: DifferentialPrivacy | None = None,
+) -> Result:
     """One run, from its config to `result.json`. (Flower's own exit codes do not tell whether a run succeeded.)"""
     settings = RunSettings.of(context)
     folder = None if settings.folder is None else Path(settings.folder)
@@ -89,6 +108,8 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod) 
         resume=settings.resume,
         acceptance=Acceptance(settings.max_norm),
         callbacks=[PrintRounds()],
+        stages=stages,
+        privacy=privacy,
     )
     if folder is not None:
         write_json(folder / "result.json", result.summary())

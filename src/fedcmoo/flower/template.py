@@ -13,21 +13,21 @@ PACKAGE = "federation"
 CLIENT = '''\
 """The app of every node."""
 
-from {package}.task import method, problem
+from {package}.task import CONFIG, method, problem
 
 from fedcmoo.flower import client_app
 
-app = client_app(problem, method)
+app = client_app(problem, method, stages=CONFIG.client_stages)
 '''
 
 SERVER = '''\
 """The app of the server."""
 
-from {package}.task import method, problem
+from {package}.task import CONFIG, method, problem
 
 from fedcmoo.flower import server_app
 
-app = server_app(problem, method)
+app = server_app(problem, method, CONFIG.stages, CONFIG.privacy)
 '''
 
 TASK = '''\

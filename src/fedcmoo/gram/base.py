@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from fedcmoo.client import Client
@@ -16,6 +17,9 @@ from fedcmoo.types import Matrix
 
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]
 """Asks the cohort; returns G, float64 [M, M], and the sums of the ask that other contributions travelled with."""
+
+GRAM_SHARE = 0.25
+"""The Gram matrix's share of an upload that is divided between it and the update."""
 
 JACOBIAN = "jacobian"
 """The name of an estimator's first contribution."""
@@ -36,6 +40,13 @@ class Gram(ABC):
     @abstractmethod
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
         """What clients compute, by name; a stochastic Jacobian takes `batch_size` samples."""
+
+    def within(self, upload: float) -> Gram:
+        """The estimator with an upload of so many times d numbers, for those that take any."""
+        raise ValueError(
+            f"the whole upload can be set with gram = 'sketch', but gram is {type(self).__name__}; "
+            "set its budget, update and update_budget one by one"
+        )
 
     @abstractmethod
     def estimate(self, server: Server, *others: str) -> Estimate:
@@ -106,7 +117,10 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return sum(others, first)
 
 
-def gram_matrix(h: Tensor) -> Matrix:
-    """G = h h^T, float64 [M, M], for gradients as rows [M, d]."""
+def gram_matrix(h: Tensor, noise: float = 0.0) -> Matrix:
+    """G = h h^T, float64 [M, M], for gradients as rows [M, d].
+
+    Where N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is taken off.
+    """
     G: Matrix = inner(h, h).cpu().numpy()
-    return G
+    return G - h.shape[1] * noise**2 * np.eye(len(G)) if noise else G

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
@@ -21,12 +22,14 @@ class Exact(OnePhase):
         return Jacobian(batch_size)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.objective_mean("h"))
+        return gram_matrix(sums.objective_mean("h"), sums.mean_noise("h"))
 
 
 @dataclass(frozen=True)
 class Jacobian(Contribution):
     """h_i over the shared parameters, [M, d]."""
+
+    gradients: ClassVar[bool] = True
 
     batch_size: int | None
 

@@ -34,7 +34,7 @@ class OneWay(OnePhase):
         return CompressedJacobian(batch_size, self.compressor, self.budget)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.objective_mean("h"))
+        return gram_matrix(sums.objective_mean("h"), sums.mean_noise("h"))
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class CompressedJacobian(Jacobian):
     budget: float
 
     summable: ClassVar[bool] = False
+
+    def check(self, sizes: Sizes) -> None:
+        self.compressor.check_budget((sizes.M, sizes.d_shared), budget_bytes(self.budget, sizes.d_shared))
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         h = arrays["h"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -11,13 +12,13 @@ from fedcmoo.client import Client
 from fedcmoo.compression import NUMBER, CountSketch, budget_bytes, check_budget
 from fedcmoo.compression.quantizer import dequantize, quantize, quantized_length
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, inner, shared_jacobian
+from fedcmoo.gram.base import OnePhase, gram_matrix, inner, shared_jacobian
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.randomness import derive
 from fedcmoo.rounds import Server, Sizes, Sums
 from fedcmoo.types import Matrix
 
-LEAST_BYTES = 256
+LEAST_BYTES = 64
 """The smallest sketch of one gradient. Only the budgets of very small models allow less."""
 
 
@@ -39,10 +40,12 @@ class Sketch(OnePhase):
 
     Args:
         budget: what a client uploads, in multiples of d numbers of 32 bits, everything included. Only where that would
-            leave less than 256 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
+            leave less than 64 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
             and the M x M matrix.
         bits: of an entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation gives them.
+        correction: whether clients send C_i. Without, G has a larger error, and a bias from the rounding to few bits,
+            but all that leaves a client is the sketch: this is what differential privacy takes.
 
     References:
         Charikar, Chen and Farach-Colton. Finding frequent items in data streams. ICALP 2002.
@@ -50,31 +53,37 @@ class Sketch(OnePhase):
 
     budget: float = 0.1
     bits: int = 4
+    correction: bool = True
 
     def __post_init__(self) -> None:
         check_budget(self.budget)
         if self.bits not in (2, 4, 8, 16, 32):
             raise ValueError(f"bits must be 2, 4, 8, 16 or 32, but got {self.bits}")
 
+    def within(self, upload: float) -> Sketch:
+        return replace(self, budget=upload)
+
     def contribution(self, batch_size: int | None) -> Contribution:
-        return SketchedJacobian(self.budget, self.bits, batch_size)
+        return SketchedJacobian(self.budget, self.bits, batch_size, self.correction)
 
     def message(self, server: Server) -> Message:
         return Message(seed=torch.tensor([derive(server.seed, server.round, "sketch")]))
 
     def combine(self, sums: Sums) -> Matrix:
-        mean = sums.objective_mean("sketch")  # 1/n Σ y_i: [M, k]
-        G: Matrix = (inner(mean, mean) + sums.pair_mean(sums["correction"].double())).numpy()
-        return G
+        G = gram_matrix(sums.objective_mean("sketch"), sums.mean_noise("sketch"))  # of 1/n Σ y_i: [M, k]
+        return G + sums.pair_mean(sums["own"].double()).numpy() if self.correction else G
 
 
 @dataclass(frozen=True)
 class SketchedJacobian(Contribution):
-    """S h_i [M, k], sent as y_i ≈ S h_i and C_i = h_i^T h_i - y_i^T y_i [M, M]."""
+    """S h_i [M, k], sent as y_i ≈ S h_i, and h_i^T h_i [M, M], sent as C_i = h_i^T h_i - y_i^T y_i."""
+
+    gradients: ClassVar[bool] = True
 
     budget: float
     bits: int
     batch_size: int | None
+    correction: bool = True
 
     @property
     def summable(self) -> bool:  # type: ignore[override]
@@ -84,11 +93,13 @@ class SketchedJacobian(Contribution):
         check(message, {"seed": Field((1,), torch.int64)}, "the server")
         h = shared_jacobian(client, self.batch_size)
         k, _ = self.size(h.shape)
-        return {"sketch": CountSketch(h.shape[1], k, int(message["seed"]))(h), "own": inner(h, h)}
+        sketch = CountSketch(h.shape[1], k, int(message["seed"]))(h)
+        return {"sketch": sketch, "own": inner(h, h)} if self.correction else {"sketch": sketch}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         k, _ = self.size((sizes.M, sizes.d_shared))
-        return {"sketch": Field((sizes.M, k)), "own": Field((sizes.M, sizes.M), torch.float64, degree=2)}
+        own = Field((sizes.M, sizes.M), torch.float64, degree=2)
+        return {"sketch": Field((sizes.M, k)), "own": own} if self.correction else {"sketch": Field((sizes.M, k))}
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         sketch = arrays["sketch"]
@@ -97,20 +108,25 @@ class SketchedJacobian(Contribution):
             payload = Message(sketch=sketch.float())
         else:
             payload = quantize(sketch, bits, client.random("compress"), rounded=sketch)  # now as it is sent
-        return Message(**payload, correction=(arrays["own"] - inner(sketch, sketch)).float())
+        if not self.correction:
+            return payload
+        return Message(**payload, own=(arrays["own"] - inner(sketch, sketch)).float())
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         k, bits = self.size((sizes.M, sizes.d_shared))
-        correction, rest = payload.take("correction", Field((sizes.M, sizes.M)), sender)
+        arrays = {}
+        if self.correction:
+            arrays["own"], payload = payload.take("own", Field((sizes.M, sizes.M)), sender)
         if bits < 32:
-            return {"sketch": dequantize(rest, (sizes.M, k), bits, sender), "correction": correction}
-        check(rest, {"sketch": Field((sizes.M, k))}, sender)
-        return {"sketch": rest["sketch"], "correction": correction}
+            return {"sketch": dequantize(payload, (sizes.M, k), bits, sender), **arrays}
+        check(payload, {"sketch": Field((sizes.M, k))}, sender)
+        return {"sketch": payload["sketch"], **arrays}
 
     def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """k and the bits of an entry that the budget allows for an [M, d] Jacobian."""
         M, d = shape
-        row = max(LEAST_BYTES, (budget_bytes(self.budget, d) - NUMBER * M * M) // M)  # bytes for one gradient
+        correction = NUMBER * M * M if self.correction else 0
+        row = max(LEAST_BYTES, (budget_bytes(self.budget, d) - correction) // M)  # bytes for one gradient
         bits = self.bits
         while bits < 32 and quantized_length(row, 2 * bits) >= d:
             bits *= 2

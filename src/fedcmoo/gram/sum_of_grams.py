@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
@@ -32,6 +33,8 @@ class SumOfGrams(OnePhase):
 @dataclass(frozen=True)
 class OwnGram(Contribution):
     """h_i^T h_i, [M, M]."""
+
+    gradients: ClassVar[bool] = True
 
     batch_size: int | None
 

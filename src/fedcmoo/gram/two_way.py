@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -93,6 +94,8 @@ class Correction(Contribution):
 
     A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
     """
+
+    homogeneous: ClassVar[bool] = False  # it depends on what the other clients sent
 
     compressor: Compressor
     budget: float

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.compression import COMPRESSORS, Compressor, Rotated
 from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
+from fedcmoo.methods.compressed import Compressed
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes, Sums
@@ -34,6 +36,8 @@ class Method(ABC):
         batch_size: samples in a client's batch; None for all of its data.
         optimizer: the clients' optimizer, which starts anew in every round.
         server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
+        update: how updates (or gradients) of the model are compressed; None to send them as they are.
+        update_budget: what a client uploads for them if they are compressed, in multiples of d numbers of 32 bits.
     """
 
     title: ClassVar[str]
@@ -44,9 +48,11 @@ class Method(ABC):
     batch_size: int | None = 128
     optimizer: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
     server: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
+    update: Compressor | None = field(default=None, metadata={"registry": COMPRESSORS})
+    update_budget: float = 0.03
 
     def __post_init__(self) -> None:
-        positive(client_lr=self.client_lr, server_lr=self.server_lr)
+        positive(client_lr=self.client_lr, server_lr=self.server_lr, update_budget=self.update_budget)
         at_least_one(local_steps=self.local_steps, batch_size=self.batch_size)
 
     @classmethod
@@ -60,7 +66,34 @@ class Method(ABC):
 
     def channels(self, stages: Sequence[Stage] = ()) -> Channels:
         """The channels of all contributions, with the same stages."""
-        return {name: Channel(contribution, stages) for name, contribution in self.contributions().items()}
+        return {
+            name: Channel(self._compressed(plain), tuple(stage.of(plain) for stage in stages))
+            for name, plain in self.contributions().items()
+        }
+
+    def _compressed(self, plain: Contribution) -> Contribution:
+        if self.update is None or plain.update is None:
+            return plain
+        return Compressed(plain, self.update, self.update_budget)
+
+    def within(self, upload: float) -> Self:
+        """The method with the whole upload of a client and round in so many times d numbers of 32 bits.
+
+        >>> from fedcmoo import FedAvg
+        >>> FedAvg().within(0.02).update_budget
+        0.02
+        """
+        return replace(self, update=Rotated(), update_budget=upload)
+
+    def releases(self, round: int) -> Sequence[str]:
+        """The contributions for which round t, counted from 0, asks its cohort, each of them once.
+
+        Differential privacy accounts for them before the round starts.
+
+        Raises:
+            ValueError: if the method asks other clients than the cohort that was drawn.
+        """
+        return tuple(self.contributions())
 
     @abstractmethod
     def round(self, server: Server) -> Round:
@@ -125,6 +158,8 @@ class LocalTraining(Contribution):
     reuse_jacobian: bool
     drift: Drift
 
+    update: ClassVar[str] = "update"
+
     def compute(self, client: Client, message: Message) -> Arrays:
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
         check(message, fields, "the server")
@@ -163,8 +198,8 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
     """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
-        "buffers": Field((sizes.buffers,), sizes.dtype),
-        "counters": Field((sizes.counters,), torch.int64, add="newest"),
+        "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False),
+        "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
 

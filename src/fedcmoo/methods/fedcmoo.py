@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
+from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
@@ -47,12 +48,24 @@ class FedCMOO(WeightedLoss):
         check_trips(self.trips, self.gram)
         check_rule(self.weights)
 
+    def within(self, upload: float) -> Self:
+        return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
+
     def contributions(self) -> Mapping[str, Contribution]:
         return {
             **self.gram.contributions(self.batch_size),
             "train": self.training(reuse_jacobian=self.gram.asks_cohort),
             "train-alone": self.training(reuse_jacobian=False),
         }
+
+    def releases(self, round: int) -> Sequence[str]:
+        if not self.gram.asks_cohort:
+            raise ValueError(
+                f"the estimator of G must ask the round's cohort, but {type(self.gram).__name__} asks others"
+            )
+        if round % self.gram_every:
+            return ("train-alone",)
+        return (*self.gram.contributions(self.batch_size), "train")
 
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
+from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import WeightedLoss
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
@@ -73,6 +74,9 @@ class FedCMOOPref(WeightedLoss):
         if self.losses not in ("all", "batch"):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
 
+    def within(self, upload: float) -> Self:
+        return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
+
     def initial_weights(self, M: int) -> Vector:
         self.r(M)  # a preference of the wrong length shows before work starts
         return super().initial_weights(M)
@@ -126,4 +130,4 @@ class Losses(Contribution):
         return {"losses": client.losses() if self.whole_data else client.batch_losses(self.batch_size)}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        return {"losses": Field((sizes.M,), torch.float64)}
+        return {"losses": Field((sizes.M,), torch.float64, clippable=False)}

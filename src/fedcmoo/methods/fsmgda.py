@@ -41,7 +41,8 @@ class FSMGDA(Method):
     def round(self, server: Server) -> Round:
         sums = (yield Ask({"train": Message()})).part("train")  # K local steps for each objective: M updates a client
         updates = sums.objective_mean("updates")  # Δ_k, averaged over clients: [M, d]
-        G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
+        scale = self.local_steps * self.client_lr
+        G = gram_matrix(updates[:, : server.sizes.d_shared] / scale, sums.mean_noise("updates") / scale)
         reweigh(server, self.weights, G)
         self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
 
@@ -54,6 +55,8 @@ class TrainEach(Contribution):
     steps: int
     batch_size: int | None
     optimizer: Optimizer
+
+    update: ClassVar[str] = "updates"
 
     def compute(self, client: Client, message: Message) -> Arrays:
         updates, buffers, counters = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)

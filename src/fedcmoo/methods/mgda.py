@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -48,6 +48,9 @@ class MGDA(Method):
     def contributions(self) -> Mapping[str, Contribution]:
         return {"gradients": AllGradients(self.batch_size)}
 
+    def releases(self, round: int) -> Sequence[str]:
+        raise ValueError("the method must ask the round's cohort, but MGDA asks all clients in every round")
+
     def round(self, server: Server) -> Round:
         server.cohort = server.everyone
         sums = (yield Ask({"gradients": Message()})).part("gradients")
@@ -60,7 +63,11 @@ class MGDA(Method):
 class AllGradients(Contribution):
     """The gradients of all objectives with respect to all parameters: [M, d]."""
 
+    gradients: ClassVar[bool] = True
+
     batch_size: int | None
+
+    update: ClassVar[str] = "J"
 
     def compute(self, client: Client, message: Message) -> Arrays:
         J = client.jacobian(self.batch_size)

@@ -1,0 +1,95 @@
+"""What differential privacy costs in accuracy, for several budgets and numbers of clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from fedcmoo.config import RunConfig
+from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
+from fedcmoo.report.table import Table
+
+COHORT = 0.1
+"""The share of clients in a cohort."""
+
+CONFIG = RunConfig.from_table(
+    {
+        "rounds": 30,
+        "evaluate_every": 1_000_000,
+        "problem": {"name": "two-digits"},
+        "method": {
+            "name": "fedcmoo",
+            "client_lr": 0.2,
+            "local_steps": 5,
+            "batch_size": 32,
+            "gram": {"name": "sketch", "correction": False},
+            "gram_every": 5,
+        },
+    }
+)
+"""The two-digits problem with its 20,000 pairs dealt out to all clients; G is estimated in every fifth round."""
+
+CLIP, CLIP_GRADIENTS = 0.5, 2.0
+
+
+@dataclass(frozen=True)
+class PrivacyCost:
+    """One run.
+
+    Attributes:
+        clients, cohort: their numbers; the cohort's is expected.
+        epsilon: the budget; None for a run with clipping and without noise.
+        noise: z, the noise of one sum as a multiple of the bound on one client.
+        noise_in_mean: the norm of the noise in the mean update, as a multiple of the largest norm that the mean can
+            have without noise: z sqrt(d) / n.
+        accuracy: on test data, the mean over both digits.
+    """
+
+    clients: int
+    cohort: int
+    epsilon: float | None
+    noise: float
+    noise_in_mean: float
+    accuracy: float
+
+
+def measure(
+    clients: Sequence[int], epsilons: Sequence[float | None], rounds: int, note: Callable[[str], None]
+) -> list[PrivacyCost]:
+    """One run for each number of clients and each budget."""
+    return [_measure(N, epsilon, rounds, note) for N in clients for epsilon in epsilons]
+
+
+def _measure(N: int, epsilon: float | None, rounds: int, note: Callable[[str], None]) -> PrivacyCost:
+    n = max(1, round(COHORT * N))
+    config = replace(CONFIG, problem=TwoDigits(clients=N), clients_per_round=n, rounds=rounds, clip=CLIP)
+    z = 0.0
+    if epsilon is not None:
+        privacy = DifferentialPrivacy(epsilon=epsilon, clip=CLIP, clip_gradients=CLIP_GRADIENTS)
+        config = replace(config, clip=None, privacy=privacy)
+        z = PrivateRun(privacy, config.method.releases, config.build(), n, rounds).multiplier
+    result = config.run()
+    d = sum(p.numel() for p in result.model.parameters())
+    cost = PrivacyCost(N, n, epsilon, z, z * math.sqrt(d) / n, result.mean("accuracy"))
+    note(f"{cost}")
+    return cost
+
+
+def table(costs: Sequence[PrivacyCost], rounds: int) -> Table:
+    """A row for each run."""
+    rows = [
+        [
+            f"{c.clients:,}",
+            f"{c.cohort:,}",
+            "no noise" if c.epsilon is None else f"{c.epsilon:g}",
+            f"{c.noise:.2f}",
+            f"{c.noise_in_mean:.2f}",
+            f"{c.accuracy:.1%}",
+        ]
+        for c in costs
+    ]
+    header = ["clients", "cohort", "epsilon", "noise", "noise in the mean", "accuracy"]
+    note = f"{rounds} rounds, delta = N^-1.1, updates clipped to {CLIP} and sketches to {CLIP_GRADIENTS}, one run each"
+    return Table("privacy", "Accuracy with differential privacy", header, rows, [asdict(c) for c in costs], note)

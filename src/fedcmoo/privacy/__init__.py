@@ -1,0 +1,9 @@
+"""Privacy: clipping, noise, accounting and secure sums.
+
+Needs the extra: pip install "fedcmoo[privacy]".
+"""
+
+from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.differential import DifferentialPrivacy
+
+__all__ = ["Clip", "DifferentialPrivacy"]

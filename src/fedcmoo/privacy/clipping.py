@@ -1,0 +1,139 @@
+"""Bounds on what one client can change: clipping to an L2 norm, fixed or following a quantile of the norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution, Stage
+from fedcmoo.messages import Field
+from fedcmoo.rounds import Sizes
+
+
+def l2_norm(arrays: Iterable[Tensor]) -> float:
+    """The norm of all entries of all arrays, in float64."""
+    return math.hypot(*(torch.linalg.vector_norm(array, dtype=torch.float64).item() for array in arrays))
+
+
+def clip(
+    arrays: Mapping[str, Tensor], bound: float, degrees: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """The arrays, scaled down together where their joint norm exceeds `bound`: min(1, C / ||v||) v.
+
+    The norm of the result never exceeds the bound, rounding included. An array of degree k is scaled by the k-th power
+    of the factor, and all arrays of degree k together get a norm of at most C^k; those of degree 0 stay as they are.
+
+    Args:
+        arrays: by name.
+        bound: C.
+        degrees: of the arrays, by name; 1 where nothing is said.
+
+    >>> clip({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, bound=10.0)
+    {'a': tensor([3.]), 'b': tensor([4.])}
+    >>> l2_norm(clip({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, bound=1.0).values()) <= 1
+    True
+    """
+    degree = {name: degrees.get(name, 1) for name in arrays}
+    factor = 1.0
+    for k in set(degree.values()) - {0}:
+        norm = l2_norm(array for name, array in arrays.items() if degree[name] == k)
+        if not math.isfinite(norm):
+            raise ValueError("an array to be clipped must be finite, but has NaN or infinite entries")
+        if norm > bound**k:
+            factor = min(factor, bound / norm ** (1 / k))
+    if factor == 1:
+        return dict(arrays)
+    return {name: _scaled(array, factor ** degree[name]) if degree[name] else array for name, array in arrays.items()}
+
+
+def _scaled(array: Tensor, factor: float) -> Tensor:
+    """The array times a factor that float32 may be too small for, less twice what rounding the products can add."""
+    margin = max(torch.finfo(array.dtype).eps, 1e-12)  # the norm of float64 arrays is rounded, too
+    return (array.double() * (factor * (1 - margin))).to(array.dtype)
+
+
+@dataclass(frozen=True)
+class Clip(Stage):
+    """A bound on the L2 norm of what a client contributes, so that no client can move the sum further than that.
+
+    Clients clip before they encode. The server clips again what it decoded, since decoding may raise a norm, and since
+    hostile clients do not keep to rules.
+
+    Args:
+        bound: C, of updates.
+        gradient_bound: of gradients and their sketches, in Frobenius norm; None for the same.
+    """
+
+    bound: float
+    gradient_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bound", "gradient_bound"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, but got {value}")
+
+    def of(self, contribution: Contribution) -> Clip:
+        return Clip(self.gradient_bound) if contribution.gradients and self.gradient_bound is not None else self
+
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        if not contribution.homogeneous:
+            raise ValueError(
+                f"what a client sends must change with its own gradients alone to be clipped, but "
+                f"{type(contribution).__name__} does not; take another estimator of G, such as Sketch()"
+            )
+        if sizes.buffers or sizes.counters:
+            raise ValueError(
+                f"clipping bounds gradients and updates but no buffers, and the model has {sizes.buffers} entries of "
+                "buffers; take one without, such as GroupNorm in place of BatchNorm"
+            )
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        return self.on_reply(arrays, fields)
+
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
+        degrees = {name: field.degree if field.clippable else 0 for name, field in fields.items()}
+        return clip(arrays, self.bound, degrees)
+
+
+@dataclass(frozen=True)
+class QuantileClipping:
+    """A clipping bound that follows a quantile of the clients' norms.
+
+    Each client adds b_i = 1/2 if its norm is within the bound C, and -1/2 if not. From the noised sum over the cohort
+    the server estimates the share s of norms within the bound, and sets C <- C exp(-η (s - γ)). The sum of the b_i is a
+    release of its own, with `sensitivity` 1/2.
+
+    Args:
+        quantile: γ, the share of clients that are not clipped.
+        lr: η.
+
+    References:
+        Andrew, Thakkar, McMahan and Ramaswamy. Differentially private learning with adaptive clipping. NeurIPS 2021.
+    """
+
+    quantile: float = 0.5
+    lr: float = 0.2
+
+    sensitivity = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quantile < 1:
+            raise ValueError(f"quantile must be between 0 and 1, but got {self.quantile}")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be positive and finite, but got {self.lr}")
+
+    def vote(self, norm: float, bound: float) -> float:
+        """b_i, of a client whose unclipped contribution has this norm."""
+        return self.sensitivity if norm <= bound else -self.sensitivity
+
+    def next_bound(self, bound: float, votes: float, n: int) -> float:
+        """The bound of the next round, from the noised sum of the votes of a cohort of n."""
+        within = votes / n + 0.5
+        return bound * math.exp(-self.lr * (within - self.quantile))

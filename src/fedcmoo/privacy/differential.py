@@ -1,0 +1,197 @@
+"""Differential privacy of a run: its settings, the noise in each sum, and the budget that rounds spend."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from fedcmoo.contributions import Contribution, Stage
+from fedcmoo.files import write_json
+from fedcmoo.messages import Field
+from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effective_multiplier
+from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.noise import add_noise
+from fedcmoo.privacy.sampling import SAMPLINGS
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
+
+SPENT = "privacy.json"
+"""The file in a run's folder with the rounds that were paid for. It never goes back, as checkpoints may."""
+
+OWNERS = "differential privacy needs clients that own all objectives and have equal weights, but some do not"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferentialPrivacy:
+    """Central (ε, δ)-differential privacy of clients: the models of a run hardly depend on any one client's data.
+
+    Each client clips each of its contributions, the server adds Gaussian noise to each sum over the cohort and divides
+    it by the expected size of a cohort. Cohorts and noise come from the operating system's randomness, so equal seeds
+    do not give equal runs. The server itself is trusted: it sees replies and knows the cohorts.
+
+    Args:
+        epsilon: ε, the budget of the whole run. The run ends before the first round that would exceed it.
+        delta: δ; None for N^-1.1, where N is the number of clients.
+        clip: C, the bound on a client's update, in L2 norm.
+        clip_gradients: the bound on a client's Jacobian or its sketch, in Frobenius norm; None for the same.
+        sampling: how cohorts are drawn: "poisson", or "fixed-size" without replacement, which needs much more noise.
+        noise: z, the standard deviation of the noise in each sum as a multiple of the bound; None for the least with
+            which all rounds of the run are within the budget.
+
+    References:
+        McMahan, Ramage, Talwar and Zhang. Learning differentially private recurrent language models. ICLR 2018.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    clip: float = 1.0
+    clip_gradients: float | None = None
+    sampling: Literal["poisson", "fixed-size"] = "poisson"
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        check_target(self.epsilon, 0.5 if self.delta is None else self.delta)
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, but got {self.sampling!r}")
+        if self.noise is not None and not self.noise > 0:
+            raise ValueError(f"noise must be positive, but got {self.noise}")
+        self.clipping()
+
+    def clipping(self) -> Clip:
+        """What clients do: their bounds."""
+        return Clip(self.clip, self.clip_gradients)
+
+
+PRIVACY: dict[str, type[DifferentialPrivacy]] = {"differential": DifferentialPrivacy}
+"""By name, for configurations."""
+
+
+@dataclass(frozen=True)
+class Noise(Stage):
+    """Gaussian noise in each sum, and means that divide by a number that does not depend on who replied.
+
+    Args:
+        multiplier: z; the standard deviation is z C.
+        clipping: with the bound C.
+        n: the divisor of means.
+    """
+
+    multiplier: float
+    clipping: Clip
+    n: int
+
+    def of(self, contribution: Contribution) -> Noise:
+        return replace(self, clipping=self.clipping.of(contribution))
+
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        for name, field in contribution.fields(sizes).items():
+            if field.degree != 1 or field.add != "sum" or not field.clippable:
+                raise ValueError(
+                    f"differential privacy takes sums of gradients and updates alone, but {type(contribution).__name__}"
+                    f" also sends {name!r}; for the Gram matrix take Sketch(correction=False), OneWay() or Exact()"
+                )
+
+    def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
+        unknown = sums.totals.keys() - fields.keys()
+        if unknown:
+            raise ValueError(f"sums must be of {sorted(fields)} to have their noise, but there is also {unknown}")
+        if sums.P_k is not None:
+            raise ValueError(OWNERS)
+        std = self.multiplier * self.clipping.bound
+        for name, field in fields.items():
+            total = sums.totals.get(name)
+            if total is None:  # nobody was drawn
+                total = torch.zeros([size or 0 for size in field.shape], dtype=field.dtype)
+            sums.totals[name] = add_noise(total, std)
+            sums.noise[name] = std
+        sums.count, sums.P = self.n, self.n
+
+
+class PrivateRun:
+    """What differential privacy does in a run: draws cohorts, adds noise, and accounts for rounds before they start.
+
+    Args:
+        settings: of the user.
+        releases: the contributions of a round, by its number from 0.
+        problem: whose clients are drawn.
+        n: the expected size of a cohort.
+        rounds: of the run.
+        stages: other stages of the run.
+    """
+
+    def __init__(
+        self,
+        settings: DifferentialPrivacy,
+        releases: Callable[[int], Sequence[str]],
+        problem: Problem,
+        n: int,
+        rounds: int,
+        stages: Sequence[Stage] = (),
+    ) -> None:
+        for stage in stages:
+            if type(stage).on_reply is not Stage.on_reply:
+                raise ValueError(f"privacy must be the last to change a reply, but {type(stage).__name__} does, too")
+        if problem.owns is not None or problem.weights != "equal":
+            raise ValueError(OWNERS)
+        sampling = SAMPLINGS[settings.sampling](problem.N, n)
+        delta = problem.N**-1.1 if settings.delta is None else settings.delta
+        self.accountant = Accountant(sampling, settings.epsilon, delta)
+        self._releases = releases
+        kinds = Counter(self._relative_noise(t) for t in range(rounds))
+        self.multiplier = settings.noise or calibrate(sampling, settings.epsilon, delta, kinds)
+        self.stages = (settings.clipping(), Noise(self.multiplier, settings.clipping(), n))
+        self._cohort: tuple[int, ...] = ()
+        self._left: list[str] = []
+        self._file: Path | None = None
+
+    def start(self, server: Server, folder: Path | None, resume: bool) -> None:
+        """Take over what the run has spent so far; raise if that leaves nothing for a first round."""
+        self._file = None if folder is None else folder / SPENT
+        if self._file is not None and resume and (server.round or self._file.exists()):
+            rounds = json.loads(self._file.read_text())["rounds"]
+            self.accountant.rounds = Counter({float(z): int(count) for z, count in rounds})
+        if server.round == 0 and not self.allows(0):
+            raise ValueError(
+                f"epsilon must be enough for one round with noise {self.multiplier:.3g}, but {self.accountant.epsilon} "
+                f"is not, with {self.accountant.spent:.3g} spent so far"
+            )
+
+    def allows(self, round: int) -> bool:
+        """Whether round t, counted from 0, is within the budget."""
+        return not self.accountant.would_exceed(self._effective(round))
+
+    def start_round(self, server: Server) -> None:
+        """Account for the round, on the disk too, and draw its cohort."""
+        self.accountant.add(self._effective(server.round))
+        if self._file is not None:
+            spent = {"epsilon": self.epsilon, "delta": self.accountant.delta}
+            write_json(self._file, {**spent, "rounds": sorted(self.accountant.rounds.items())})
+        self._cohort = server.cohort = self.accountant.sampling.draw()
+        self._left = list(self._releases(server.round))
+
+    @property
+    def epsilon(self) -> float:
+        """ε of all rounds that were started."""
+        return self.accountant.spent
+
+    def check(self, ask: Ask, server: Server) -> None:
+        """Raise unless the ask was accounted for: to the cohort that was drawn, and each contribution once."""
+        if ask.clients is not None or not set(server.cohort) <= set(self._cohort):
+            raise RuntimeError("a private round must ask the cohort that was drawn, but this one asks others")
+        for name in ask.messages:
+            if name not in self._left:
+                raise RuntimeError(f"round {server.round + 1} must not ask for {name!r}, which it did not account for")
+            self._left.remove(name)
+
+    def _relative_noise(self, round: int) -> float:
+        """The round's effective noise multiplier, for releases with a multiplier of 1."""
+        return effective_multiplier([1.0] * len(self._releases(round)))
+
+    def _effective(self, round: int) -> float:
+        return self.multiplier * self._relative_noise(round)

@@ -1,0 +1,97 @@
+"""The keys of a secure sum: key agreement, encryption of shares, and signatures of the nodes.
+
+Every secret of the protocol is a seed of 16 bytes, so that it can be shared. Keys are derived from seeds and agreed
+secrets by HKDF with the session and the purpose, so no key serves twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedcmoo.messages import BadMessageError
+
+SEED = 16
+PUBLIC = 32
+SIGNATURE = 96
+"""Bytes of a signature: two numbers of 384 bits."""
+
+NodeKey = ec.EllipticCurvePrivateKey
+"""What a node signs with: an ECDSA P-384 key such as `fedcmoo flower keys` writes."""
+PublicNodeKey = ec.EllipticCurvePublicKey
+
+_ECDSA = ec.ECDSA(hashes.SHA384())
+
+
+def new_seed() -> bytes:
+    """A seed from the operating system's randomness."""
+    return secrets.token_bytes(SEED)
+
+
+def derive(secret: bytes, session: bytes, purpose: str) -> bytes:
+    """A key of 32 bytes for one purpose in one session."""
+    info = b"fedcmoo secure sum\0" + purpose.encode()
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=session, info=info).derive(secret)
+
+
+def public_key(seed: bytes, session: bytes) -> bytes:
+    """The X25519 public key that belongs to a seed."""
+    return _private_key(seed, session).public_key().public_bytes_raw()
+
+
+def agree(seed: bytes, peer: bytes, session: bytes, purpose: str) -> bytes:
+    """The key that the owner of a seed and the owner of the public key `peer` have in common for one purpose."""
+    try:
+        secret = _private_key(seed, session).exchange(X25519PublicKey.from_public_bytes(peer))
+    except ValueError as error:
+        raise BadMessageError(f"a public key must be a point of X25519 of large order, but is not: {error}") from None
+    return derive(secret, session, purpose)
+
+
+def encrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
+    """Data for one receiver. Two clients share a key, and each uses it for one message, under a nonce of its own."""
+    return ChaCha20Poly1305(key).encrypt(_nonce(sender), data, _addresses(sender, receiver))
+
+
+def decrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
+    """What `encrypt` was given; an error if anything was changed, or was meant for somebody else."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_nonce(sender), data, _addresses(sender, receiver))
+    except InvalidTag:
+        raise BadMessageError(f"the shares that client {sender} sent client {receiver} are not authentic") from None
+
+
+def sign(data: bytes, key: NodeKey) -> bytes:
+    """A signature of the data."""
+    r, s = decode_dss_signature(key.sign(data, _ECDSA))
+    return b"".join(number.to_bytes(SIGNATURE // 2) for number in (r, s))
+
+
+def is_signed(data: bytes, signature: bytes, key: PublicNodeKey) -> bool:
+    """Whether the owner of `key` signed the data."""
+    r, s = signature[: SIGNATURE // 2], signature[SIGNATURE // 2 :]
+    try:
+        key.verify(encode_dss_signature(int.from_bytes(r), int.from_bytes(s)), data, _ECDSA)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _private_key(seed: bytes, session: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(derive(seed, session, "private key"))
+
+
+def _nonce(sender: int) -> bytes:
+    return struct.pack(">4xQ", sender)
+
+
+def _addresses(sender: int, receiver: int) -> bytes:
+    return struct.pack(">QQ", sender, receiver)

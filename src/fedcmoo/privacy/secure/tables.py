@@ -1,0 +1,34 @@
+"""Tables of bytes, one row for each client, as messages: so keys and shares travel, and so a client's state is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from fedcmoo.messages import BadMessageError, Field, Message, check
+
+
+def to_message(rows: Mapping[int, bytes]) -> Message:
+    """Rows of one length, by client.
+
+    >>> from_message(to_message({3: b"ab", 1: b"cd"}), length=2, sender="the server")
+    {1: b'cd', 3: b'ab'}
+    """
+    clients = sorted(rows)
+    data = np.frombuffer(bytearray().join(rows[i] for i in clients), dtype=np.uint8)
+    table = torch.from_numpy(data.reshape(len(clients), -1) if clients else data.reshape(0, 0))
+    return Message(clients=torch.tensor(clients, dtype=torch.int64), rows=table)
+
+
+def from_message(message: Message, length: int, sender: str) -> dict[int, bytes]:
+    """What `to_message` was given, if its rows have this length."""
+    check(message, {"clients": Field((None,), torch.int64), "rows": Field((None, None), torch.uint8)}, sender)
+    clients, rows = message["clients"].tolist(), message["rows"]
+    if rows.shape != (len(clients), length if clients else 0):
+        expected = (len(clients), length)
+        raise BadMessageError(f"{sender}: 'rows' must have shape {expected}, but has {tuple(rows.shape)}")
+    if clients != sorted(set(clients)) or (clients and clients[0] < 0):
+        raise BadMessageError(f"{sender}: 'clients' must be different numbers from 0 in ascending order")
+    return {i: row.tobytes() for i, row in zip(clients, rows.numpy(), strict=True)}
