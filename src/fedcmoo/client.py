@@ -32,8 +32,8 @@ GradientAt = Callable[[Tensor], Tensor]
 """The gradient of a local step's batch at another point, [d] -> [d], with the same augmentation and dropout."""
 
 Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
-"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]; in the first step
-of a round there may be no gradient elsewhere."""
+"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]. In the first
+step of a round there may be no gradient elsewhere."""
 
 
 class DivergedError(RuntimeError):
