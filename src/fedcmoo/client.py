@@ -19,6 +19,7 @@ from fedcmoo.data.base import Data
 from fedcmoo.evaluation import evaluate
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State, move
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import Repeat, generator, seeded
@@ -64,6 +65,8 @@ class Client:
         first: what was computed on the first batch of this round and model, if it was kept from an earlier ask.
         memory: what this client remembers from earlier rounds, for methods with stateful clients.
         new_memory: what it will remember instead if the server uses its reply; None for no change.
+        share: its weight and the objectives that it owns; None for weight 1 and all of them.
+        scales: P / P_k of the cohort for each objective; None where all are 1.
     """
 
     problem: Problem
@@ -76,6 +79,8 @@ class Client:
     first: FirstStep | None = None
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     new_memory: Mapping[str, Tensor] | None = None
+    share: Share | None = None
+    scales: Sequence[float] | None = None
 
     def __str__(self) -> str:
         return f"client {self.i}"
@@ -84,6 +89,20 @@ class Client:
     def data(self) -> Data:
         """This client's samples."""
         return self.problem.client(self.i)
+
+    @property
+    def weight(self) -> float:
+        """p_i."""
+        return 1.0 if self.share is None else self.share.weight
+
+    @property
+    def owned(self) -> Sequence[int]:
+        """O_i: the places of the objectives that this client owns."""
+        return range(self.problem.M) if self.share is None else self.share.objectives
+
+    def own_weights(self, w: Sequence[float]) -> list[float]:
+        """The weights of this client's loss, w_k P / P_k, given the objectives' weights w."""
+        return list(w) if self.scales is None else [a * scale for a, scale in zip(w, self.scales, strict=True)]
 
     @property
     def keeps_jacobian(self) -> bool:
@@ -97,29 +116,32 @@ class Client:
     def jacobian(self, batch_size: int | None) -> Tensor:
         """h_i: the stochastic gradients of all objectives at x, one a row: [M, d]. (The paper writes it [d, M].)
 
-        One forward pass and M backward passes over the client's first batch of the round.
+        One forward pass and M backward passes over the client's first batch of the round. Rows of objectives that the
+        client does not own are zero.
         """
         if self.first is not None:
             return self.first.J
         M, model = self.problem.M, self.model
         J = model.x.new_empty(M, model.d) if self.keeps_jacobian else model.rows(M)
+        if len(self.owned) < M:
+            J.zero_()
         self._reset()
         with self._dropout("first"):
             index = next(self._batches(batch_size))
-            losses = self._forward(index, self.random("augment first"), range(M))
-            for k, loss in enumerate(losses):
+            losses = self._forward(index, self.random("augment first"), self.owned)
+            for k, loss in zip(self.owned, losses, strict=True):
                 model.grad.zero_()
-                loss.backward(retain_graph=k + 1 < M)  # type: ignore[no-untyped-call]
+                loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
                 J[k] = model.grad
-        self._check_finite(range(M), torch.stack([loss.detach() for loss in losses]), J)
+        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
         self.first = FirstStep(J, model.buffers(), model.counters())
         return J
 
     def losses(self) -> Tensor:
-        """The objectives' losses averaged over all of this client's data: float64 [M]."""
+        """The objectives' losses averaged over all of this client's data, 0 for those it does not own: float64 [M]."""
         self._reset()
-        totals = evaluate(self.problem, self.model, self.data, 0, len(self.data))
-        return totals[: self.problem.M] / len(self.data)
+        totals, counts = evaluate(self.problem, self.model, self.data, 0, len(self.data), self.owned)
+        return (totals / counts.clamp(min=1))[: self.problem.M]
 
     @torch.no_grad()
     def batch_losses(self, batch_size: int | None) -> Tensor:
@@ -127,8 +149,11 @@ class Client:
         self._reset()
         with self._dropout("first"):
             index = next(self._batches(batch_size))
-            losses = self._forward(index, self.random("augment first"), range(self.problem.M))
-        return torch.stack(losses).double()
+            losses = self._forward(index, self.random("augment first"), self.owned)
+        every = torch.zeros(self.problem.M, dtype=torch.float64)
+        for k, loss in zip(self.owned, losses, strict=True):
+            every[k] = loss
+        return every
 
     def train(
         self,
@@ -142,12 +167,16 @@ class Client:
     ) -> Tensor:
         """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d].
 
-        Objectives of weight zero are not computed. With `reuse_jacobian` the first step takes its gradient from phase
-        one. `correct` may change the gradient of every step. The model's buffers are the client's own afterwards.
+        Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
+        first step takes its gradient from phase one. `correct` may change the gradient of every step. The model's
+        buffers are the client's own afterwards.
         """
         model = self.model
         optimizer_state: dict[str, Tensor] = {}
-        which = [k for k, weight in enumerate(w) if weight != 0]
+        which = [k for k in self.owned if w[k] != 0]
+        if not which:
+            self._reset()
+            return torch.zeros_like(self.state.x)
         weights = torch.tensor([w[k] for k in which], dtype=model.x.dtype, device=model.device)
         batches = self._batches(batch_size)
         history: list[Tensor] = []
@@ -184,7 +213,7 @@ class Client:
         with self._dropout("rest"):
             for _ in range(steps - 1):
                 step(augmentation)
-        self._check_finite(which, torch.stack(history) if history else weights, model.x)
+        self._check_finite(which, history or [weights], model.x)
         return self.state.x - model.x
 
     def train_each(
@@ -194,12 +223,12 @@ class Client:
         buffers (their mean) and counters after them. All objectives start from one forward pass and see the same
         batches."""
         M, model = self.problem.M, self.model
-        updates = torch.empty(M, model.d, dtype=model.x.dtype, device=model.device)
-        buffers = torch.zeros_like(self.state.buffers)
-        for k in range(M):
+        updates = torch.zeros(M, model.d, dtype=model.x.dtype, device=model.device)
+        buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
+        for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
             updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, reuse_jacobian=True)
-            buffers += model.buffers() / M
+            buffers += model.buffers() / len(self.owned)
         return updates, buffers, model.counters()
 
     # What follows is private to a client.
@@ -242,8 +271,9 @@ class Client:
         model.grad.copy_(own)
         return there
 
-    def _check_finite(self, which: Sequence[int], losses: Tensor, values: Tensor) -> None:
+    def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
         """One look at the end of a phase, so that steps need not wait for it."""
+        losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if all_finite(losses) and all_finite(values):
             return
         bad = ~torch.isfinite(losses.reshape(-1, len(which))).all(dim=0)

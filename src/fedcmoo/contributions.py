@@ -3,7 +3,8 @@
 A contribution is one thing that is computed on a client and added up over the cohort: an update, a sketch of the
 Jacobian, M losses. A channel carries it, in the same way for every contribution and every engine:
 
-    client: compute -> stages -> encode        server: check and decode -> stages -> add -> stages, in reverse order
+    client: compute -> weight -> stages -> encode
+    server: check and decode -> stages in reverse order -> add -> stages in reverse order
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.messages import Add, BadMessageError, Field, Message, check
+from fedcmoo.ownership import Share
 from fedcmoo.rounds import Server, Sizes, Sums
 
 Arrays = Mapping[str, Tensor]
@@ -79,8 +81,9 @@ class Channel:
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: its reply, as it is sent."""
         arrays = self.contribution.compute(client, message)
-        if self.stages:
+        if self.stages or client.weight != 1:
             fields = self.contribution.fields(client.sizes)
+            arrays = weighted(arrays, fields, client.weight)
             for stage in self.stages:
                 arrays = stage.on_client(arrays, fields, client)
         return self.contribution.encode(arrays, client)
@@ -95,6 +98,16 @@ class Channel:
         return arrays
 
 
+def weighted(arrays: Arrays, fields: Mapping[str, Field], weight: float) -> Arrays:
+    """A client's arrays as if its gradients were multiplied by its weight p_i; only what is summed up changes."""
+    if weight == 1:
+        return arrays
+    return {
+        name: array * weight ** fields[name].degree if fields[name].add == "sum" else array
+        for name, array in arrays.items()
+    }
+
+
 Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
@@ -104,7 +117,15 @@ def reply(channels: Channels, client: Client, messages: Mapping[str, Message]) -
     return Message.join({name: channels[name].send(client, message) for name, message in messages.items()}).cpu()
 
 
-def add_reply(sums: Sums, channels: Channels, names: Sequence[str], reply: Message, sizes: Sizes, sender: str) -> None:
+def add_reply(
+    sums: Sums,
+    channels: Channels,
+    names: Sequence[str],
+    reply: Message,
+    sizes: Sizes,
+    sender: str,
+    share: Share | None = None,
+) -> None:
     """Check and decode one client's reply, and add it to the sums."""
     unknown = [key for key in reply if not key.startswith(tuple(f"{name}/" for name in names))]
     if unknown:
@@ -117,7 +138,7 @@ def add_reply(sums: Sums, channels: Channels, names: Sequence[str], reply: Messa
         fields = channel.contribution.fields(sizes)
         arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
         how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
-    sums.add(arrays, reply.nbytes, how)
+    sums.add(arrays, reply.nbytes, how, share)
 
 
 def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server) -> None:

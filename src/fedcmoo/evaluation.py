@@ -1,12 +1,13 @@
 """Losses and metrics of a model on some data, in large batches.
 
-Sums over samples are float64 and weighted by the batch's size, so neither the batch size nor who evaluates which part
-matters.
+Sums over samples are float64 and weighted by the number of labelled samples in the batch, so neither the batch size nor
+who evaluates which part matters.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -23,21 +24,31 @@ Scores = dict[str, dict[str, float]]
 
 
 @torch.no_grad()
-def evaluate(problem: Problem, model: FlatModel, data: Data, start: int, stop: int) -> Tensor:
-    """Sums over the samples start to stop of each objective's loss, then of each objective's metrics: float64 [n]."""
+def evaluate(
+    problem: Problem, model: FlatModel, data: Data, start: int, stop: int, which: Iterable[int] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sums over the samples start to stop of each objective's loss, then of each objective's metrics, and the number of
+    samples with a label for each: both float64 [n]. Objectives that are not at the places `which` have zeros."""
     model.module.eval()
-    names = columns(problem)
-    totals = torch.zeros(len(names), dtype=torch.float64)
+    places = columns(problem)
+    totals, counts = torch.zeros(2, len(places), dtype=torch.float64)
     for first in range(start, stop, BATCH):
         index = torch.arange(first, min(first + BATCH, stop))
         inputs, targets = data.batch(index)
         outputs, targets = model(inputs), move(targets, model.device)
-        values = problem.losses(outputs, targets)
-        for k, objective in enumerate(problem.objectives):
-            for metric in objective.metrics:
-                values.append(torch.as_tensor(metric.function(problem.of(outputs, k), problem.of(targets, k))))
-        totals += torch.stack([value.to(torch.float64).cpu() for value in values]) * len(index)
-    return totals
+        for k in range(problem.M) if which is None else which:
+            objective = problem.objectives[k]
+            output, target, labelled = problem.labelled(outputs, targets, k)
+            if labelled == 0:
+                continue
+            n = len(index) if labelled is None else labelled
+            values = {"loss": problem.losses(outputs, targets, [k])[0]}
+            values |= {metric.name: metric.function(output, target) for metric in objective.metrics}
+            for name, value in values.items():
+                place = places.index((objective.name, name))
+                totals[place] += torch.as_tensor(value).to(torch.float64).cpu() * n
+                counts[place] += n
+    return totals, counts
 
 
 def columns(problem: Problem) -> list[tuple[str, str]]:
@@ -46,10 +57,14 @@ def columns(problem: Problem) -> list[tuple[str, str]]:
     return losses + [(o.name, metric.name) for o in problem.objectives for metric in o.metrics]
 
 
-def scores(problem: Problem, totals: Tensor, count: int) -> Scores:
-    """Totals of `count` samples as means by objective and metric."""
+def scores(problem: Problem, totals: Tensor, counts: Tensor) -> Scores:
+    """Totals, and the numbers of samples that they are of, as means by objective and metric."""
     result: Scores = {objective.name: {} for objective in problem.objectives}
-    for (objective, metric), total in zip(columns(problem), totals.tolist(), strict=True):
+    for (objective, metric), total, count in zip(columns(problem), totals.tolist(), counts.tolist(), strict=True):
+        if count == 0:
+            raise ValueError(
+                f"data to evaluate on must have labels for every objective, but has none for {objective!r}"
+            )
         result[objective][metric] = total / count
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,10 @@ from torch.utils.data import default_collate
 
 from fedcmoo.data.base import Data, as_data
 from fedcmoo.data.remote import NotHereError
+from fedcmoo.ownership import Share, check_ownership, is_labelled
+
+LOOK = 1000
+"""Samples that are looked at together for labels."""
 
 Transform = Callable[[Any, torch.Generator], Any]
 """An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
@@ -65,7 +69,12 @@ class Objective:
 
 @dataclass
 class Problem:
-    """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)), F_k(x) = 1/N Σ_i f_{i,k}(x).
+    """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)).
+
+    F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
+    every client owns every objective and counts the same, F_k is the mean over clients. A single sample may lack
+    labels: NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple. A loss or metric is the
+    mean over the samples that have a label, and a batch without any contributes zero.
 
     Args:
         model: any `nn.Module`; its trainable parameters are the vector x in R^d.
@@ -76,6 +85,9 @@ class Problem:
         validation: data for validation metrics; None for none.
         shared: name prefixes of the parameters that all objectives share: the Gram matrix covers these. "all" for every
             parameter. By default the model's attribute `shared`, if it has one, else "all".
+        owns: for each client the names of the objectives that it owns. By default those that its targets have: the
+            names of a dict, the places of a tuple that are not None, if at least one sample has a label.
+        weights: p_i: "equal" for 1, "samples" for the number of the client's samples, or a positive number per client.
         transform: augmentation of training batches.
         collate: makes a batch of a list of samples, for map-style Datasets.
         name: what reports call it.
@@ -87,10 +99,13 @@ class Problem:
     test: Any = None
     validation: Any = None
     shared: Sequence[str] | str | None = None
+    owns: Sequence[Iterable[str]] | None = None
+    weights: Literal["equal", "samples"] | Sequence[float] = "equal"
     transform: Transform | None = None
     collate: Callable[[list[Any]], Any] = default_collate
     name: str = "problem"
     shared_prefixes: tuple[str, ...] | None = field(init=False, repr=False)
+    _shares: dict[int, Share] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.objectives:
@@ -104,6 +119,7 @@ class Problem:
         if not names:
             raise ValueError("the model has no trainable parameter")
         self.shared_prefixes = self._shared(names)
+        check_ownership(self.owns, self.weights, [o.name for o in self.objectives], len(self.clients))
         if self.test is not None:
             self.test = self._checked(self.test, "the test data")
         if self.validation is not None:
@@ -123,6 +139,31 @@ class Problem:
         """The data of client i."""
         return self._checked(self.clients[i], f"the data of client {i}")
 
+    def share(self, i: int) -> Share:
+        """Client i's weight and the objectives that it owns. Its data are looked at once, and only if needed."""
+        if i not in self._shares:
+            names = [objective.name for objective in self.objectives]
+            owned = self._labels(self.client(i)) if self.owns is None else [name in self.owns[i] for name in names]
+            if isinstance(self.weights, str):
+                weight = 1.0 if self.weights == "equal" else float(len(self.client(i)))
+            else:
+                weight = float(self.weights[i])
+            self._shares[i] = Share(weight, tuple(owned))
+        return self._shares[i]
+
+    def contradiction(self, i: int, share: Share) -> str | None:
+        """Why what client i says of itself cannot be, by `owns` and `weights`; None if it can."""
+        names = [objective.name for objective in self.objectives]
+        if self.owns is not None and {names[k] for k in share.objectives} != set(self.owns[i]):
+            claimed = [names[k] for k in share.objectives]
+            return f"client {i} must own {sorted(self.owns[i])}, as at the server, but says that it owns {claimed}"
+        if self.weights == "samples":
+            return None
+        weight = 1 if isinstance(self.weights, str) else self.weights[i]
+        if share.weight != weight:
+            return f"client {i} must have weight {weight}, as at the server, but says {share.weight}"
+        return None
+
     def is_shared(self, name: str) -> bool:
         """Whether the parameter of this name is one that all objectives share."""
         if self.shared_prefixes is None:
@@ -134,7 +175,9 @@ class Problem:
         values = []
         for k in range(self.M) if which is None else which:
             objective = self.objectives[k]
-            loss = objective.loss(self.of(outputs, k), self.of(targets, k))
+            output, target, labelled = self.labelled(outputs, targets, k)
+            # The sum over no samples is zero, as is its gradient.
+            loss = output.sum() if labelled == 0 else objective.loss(output, target)
             if not isinstance(loss, Tensor) or loss.ndim != 0:
                 shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
                 raise ValueError(
@@ -143,6 +186,19 @@ class Problem:
                 )
             values.append(loss)
         return values
+
+    def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
+        """What objective k sees of the samples that have a label for it, and how many these are; None for all."""
+        output, target = self.of(outputs, k), self.of(targets, k)
+        if target is None:
+            raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
+        own = isinstance(targets, (dict, tuple, list)) or self.M == 1  # others choose from the targets themselves
+        if not own or not isinstance(target, Tensor):
+            return output, target, None
+        has_label = is_labelled(target)
+        if has_label.all():
+            return output, target, None
+        return output[has_label], target[has_label], int(has_label.sum())
 
     def of(self, value: Any, k: int) -> Any:
         """The part of outputs or targets that objective k sees."""
@@ -157,6 +213,12 @@ class Problem:
             return value[k]
         return value
 
+    def has_target(self, targets: Any, k: int) -> bool:
+        """Whether targets have an entry for objective k."""
+        if isinstance(targets, dict):
+            return self.objectives[k].name in targets
+        return self.of(targets, k) is not None
+
     def check(self) -> None:
         """Compute the losses and metrics of two samples, so that mistakes show before work starts."""
         data = self._some_data()
@@ -167,10 +229,13 @@ class Problem:
         self.model.eval()
         with torch.no_grad():
             outputs = self.model(inputs)
-            self.losses(outputs, targets)
-            for k, objective in enumerate(self.objectives):
-                for metric in objective.metrics:
-                    value = metric.function(self.of(outputs, k), self.of(targets, k))
+            which = [k for k in range(self.M) if self.has_target(targets, k)]
+            self.losses(outputs, targets, which)
+            for k in which:
+                objective = self.objectives[k]
+                output, target, labelled = self.labelled(outputs, targets, k)
+                for metric in objective.metrics if labelled != 0 else ():
+                    value = metric.function(output, target)
                     if torch.as_tensor(value).ndim != 0:
                         raise ValueError(
                             f"metric {metric.name!r} of objective {objective.name!r} must be a scalar, "
@@ -185,6 +250,19 @@ class Problem:
         except NotHereError:
             here: Data | None = self.validation if self.test is None else self.test
             return here
+
+    def _labels(self, data: Data) -> list[bool]:
+        """For each objective, whether a sample of the data has a label for it. Mostly the first one tells."""
+        found = [False] * self.M
+        for start in (0, *range(1, len(data), LOOK)):
+            index = torch.arange(start, min(start + LOOK, len(data)) if start else 1)
+            _, targets = data.batch(index)
+            present = [self.has_target(targets, k) for k in range(self.M)]
+            for k in range(self.M):
+                found[k] |= present[k] and self.labelled(index, targets, k)[2] != 0
+            if found == present:
+                break
+        return found
 
     def _checked(self, source: Any, what: str) -> Data:
         data = as_data(source, self.collate)

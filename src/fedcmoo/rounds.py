@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedcmoo.messages import Add, Message
 from fedcmoo.optimizers import Optimizer
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.types import Matrix, Vector
@@ -97,6 +98,9 @@ class Sums:
 
     Attributes:
         count: how many clients replied.
+        P: the sum of their weights p_i; the number of clients where all have weight 1.
+        P_k: for each objective the sum of its owners' weights, float64 [M]; None where all clients have weight 1 and
+            own all objectives.
         uploaded: the bytes of their replies.
         totals: the sums by name.
         failures: why clients did not reply.
@@ -105,6 +109,8 @@ class Sums:
 
     def __init__(self) -> None:
         self.count = 0
+        self.P: float = 0
+        self.P_k: Tensor | None = None
         self.uploaded = 0
         self.totals: dict[str, Tensor] = {}
         self.failures: dict[int, str] = {}
@@ -114,7 +120,13 @@ class Sums:
     def __getitem__(self, name: str) -> Tensor:
         return self.totals[name]
 
-    def add(self, arrays: Mapping[str, Tensor], nbytes: int, how: Mapping[str, Add] | None = None) -> None:
+    def add(
+        self,
+        arrays: Mapping[str, Tensor],
+        nbytes: int,
+        how: Mapping[str, Add] | None = None,
+        share: Share | None = None,
+    ) -> None:
         """Add one client's arrays, which cost `nbytes` to upload. The arrays are not kept.
 
         Args:
@@ -122,10 +134,12 @@ class Sums:
             nbytes: the size of the client's reply.
             how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
                 around, "newest" to keep the last one.
+            share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
         self._add(arrays, copy=True)
         self.count += 1
+        self._add_weights(1 if share is None else share.weight, None if share is None else share.weights)
         self.uploaded += nbytes
 
     def merge(self, later: Sums) -> None:
@@ -133,21 +147,44 @@ class Sums:
         self._how |= later._how
         self._add(later.totals, copy=False)
         self.count += later.count
+        self._add_weights(later.P, later.P_k)
         self.uploaded += later.uploaded
         self.failures |= later.failures
         self.client_states |= later.client_states
 
     def mean(self, name: str) -> Tensor:
-        """The average over the clients that replied."""
-        return self.totals[name] / self.count
+        """The average over the clients that replied: 1/P Σ p_i a_i, where clients have sent p_i a_i."""
+        return self.totals[name] / self.P
+
+    def objective_mean(self, name: str) -> Tensor:
+        """The average of an array [M, ...] over each objective's owners: row k is 1/P_k Σ p_i a_{i,k}.
+
+        A row is NaN if none of the clients owns its objective.
+        """
+        total = self.totals[name]
+        if self.P_k is None:
+            return total / self.P
+        return total / self.P_k.to(total).reshape(-1, *[1] * (total.ndim - 1))
+
+    def pair_mean(self, products: Tensor) -> Tensor:
+        """Sums of products of two objectives' arrays, [M, M], with entry (j, k) divided by P_j P_k."""
+        if self.P_k is None:
+            return products / self.P**2
+        return products / torch.outer(self.P_k, self.P_k).to(products)
 
     def part(self, prefix: str) -> Sums:
         """The sums of one contribution, under the names that it gave its arrays."""
         part = Sums()
         part.count, part.failures = self.count, self.failures
+        part.P, part.P_k = self.P, self.P_k
         start = f"{prefix}/"
         part.totals = {n.removeprefix(start): array for n, array in self.totals.items() if n.startswith(start)}
         return part
+
+    def _add_weights(self, P: float, P_k: Tensor | None) -> None:
+        self.P += P
+        if P_k is not None:
+            self.P_k = P_k if self.P_k is None else self.P_k + P_k
 
     def _add(self, arrays: Mapping[str, Tensor], copy: bool) -> None:
         for name, array in arrays.items():

@@ -209,7 +209,7 @@ class _Loop:
             server.client_states = before.client_states
         names = [objective.name for objective in self.problem.objectives]
         record.weights = dict(zip(names, server.w.tolist(), strict=True))
-        record.notes = dict(server.notes)
+        record.notes |= server.notes
         if server.G is not None:
             record.gram = server.G.tolist()
             record.grad_norm_sq = float(server.w @ server.G @ server.w)
@@ -248,6 +248,8 @@ class _Loop:
             record.cohort = record.cohort or list(server.cohort)  # a method may ask others than those drawn
             sums = self._ask(ask, record, has_model)
             client_states.update(sums.client_states)
+            if sums.P_k is not None:
+                server.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
             return sums
 
         start = time.perf_counter()

@@ -13,6 +13,7 @@ from fedcmoo.client import Client, FirstStep
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.messages import Message
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, Precision, State
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes, Sums
@@ -30,16 +31,24 @@ class Request:
         version: of the model that it is about.
         messages: what each contribution is sent, by the contribution's name.
         memories: what stateful clients remember from earlier rounds, by client.
+        shares: the clients' weights and objectives; none in a cohort whose clients all have weight 1 and own all.
+        scales: P / P_k of the cohort for each objective; None if there are no shares.
     """
 
     round: int
     version: str
     messages: Mapping[str, Message]
     memories: Mapping[int, Message] = field(default_factory=dict)
+    shares: Mapping[int, Share] = field(default_factory=dict)
+    scales: Sequence[float] | None = None
 
     def for_clients(self, clients: Sequence[int], memories: Mapping[int, Message]) -> Request:
-        """The request with the memories of some clients."""
-        return replace(self, memories={i: memories[i] for i in clients if i in memories}) if memories else self
+        """The request with what only some clients need."""
+        return replace(
+            self,
+            memories={i: memories[i] for i in clients if i in memories},
+            shares={i: self.shares[i] for i in clients if i in self.shares},
+        )
 
 
 class Worker:
@@ -78,6 +87,7 @@ class Worker:
         client = self.client(state, request.round, i)
         client.first = self._kept.get(i)
         client.memory = request.memories.get(i, {})
+        client.share, client.scales = request.shares.get(i), request.scales
         message = reply(self.channels, client, request.messages)
         if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
             self._kept[i] = client.first
@@ -111,7 +121,7 @@ class AskClients:
         names = list(self.request.messages)
         for i in self.clients:
             message, memory = worker.reply(state, self.request, i)
-            add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}")
+            add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", self.request.shares.get(i))
             if memory is not None:
                 sums.client_states[i] = memory
         return sums
@@ -129,7 +139,8 @@ class Evaluate:
         worker.model.load(state)
         stop = min(self.start + BATCH, len(data))
         sums = Sums()
-        sums.add({"totals": evaluate(worker.problem, worker.model, data, self.start, stop)}, 0)
+        totals, counts = evaluate(worker.problem, worker.model, data, self.start, stop)
+        sums.add({"totals": totals, "counts": counts}, 0)
         return sums
 
 

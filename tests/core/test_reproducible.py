@@ -96,7 +96,7 @@ def test_the_batches_of_an_evaluation_do_not_matter(monkeypatch: pytest.MonkeyPa
     totals = []
     for batch in (7, 300, 1000):
         monkeypatch.setattr(evaluation, "BATCH", batch)
-        totals.append(evaluation.evaluate(problem, worker.model, problem.test, 0, len(problem.test)))
+        totals.append(evaluation.evaluate(problem, worker.model, problem.test, 0, len(problem.test))[0])
     assert torch.allclose(totals[0], totals[1], rtol=1e-6)
     assert torch.equal(totals[1], totals[2])
 

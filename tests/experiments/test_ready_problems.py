@@ -185,3 +185,16 @@ def test_two_digits_refuses() -> None:
     with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), but got 1"):
         TwoDigits(dropout=1.0)
     assert isinstance(TwoDigits(), ImageProblem)
+
+
+def test_partial_label_sets_are_those_of_their_description() -> None:
+    problem = TwoDigits(label_sets="partial", clients=20, train_pairs=200, validation_pairs=10, test_pairs=10).build(4)
+    owned = [problem.share(i).owned for i in range(20)]
+    assert [owned.count(labels) for labels in ((True, False), (False, True), (True, True))] == [10, 6, 4]
+    full = TwoDigits(clients=20, train_pairs=200, validation_pairs=10, test_pairs=10).build(4)
+    for i in range(20):
+        (x, targets), (y, all_targets) = everything(problem.client(i)), everything(full.client(i))
+        assert torch.equal(x, y)
+        assert all(t is None or torch.equal(t, u) for t, u in zip(targets, all_targets, strict=True))
+    with pytest.raises(ValueError, match="label_sets must be 'full' or 'partial', but got 'some'"):
+        TwoDigits(label_sets="some")  # type: ignore[arg-type]

@@ -11,11 +11,13 @@ from torch.nn.functional import cross_entropy
 
 from fedcmoo import FedAvg, fit
 from fedcmoo.data.base import everything
+from fedcmoo.evaluation import evaluate, scores
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.digit_groups import GROUPS, DigitGroups, group_accuracy, group_nll
+from fedcmoo.experiments.digit_groups import GROUPS, DigitGroups
 from fedcmoo.experiments.loans import Loans, gap, parity
 from fedcmoo.experiments.mixed_digits import MixedDigits
 from fedcmoo.experiments.tables import TableProblem
+from fedcmoo.parameters import FlatModel
 
 TABLES = ["mixed-digits", "digit-groups", "loans", "couples"]
 
@@ -60,17 +62,24 @@ def test_parity_is_the_squared_difference_of_the_groups_means() -> None:
     assert parity(output, torch.ones(50)) == 0
 
 
-def test_the_loss_of_a_group_is_the_mean_over_its_own_samples() -> None:
+def test_the_scores_of_a_group_are_those_of_its_own_samples() -> None:
     problem = DigitGroups().build(seed=0)
     inputs, targets = everything(problem.test)
     with torch.no_grad():
         outputs = problem.model(inputs)
+    model, data = FlatModel(problem.model), problem.test
+    found = scores(problem, *evaluate(problem, model, data, 0, len(data)))
     assert sum(int((targets[name] >= 0).sum()) for name in GROUPS) == len(inputs)
     for name in GROUPS:
         own = targets[name] >= 0
-        assert torch.allclose(group_nll(outputs, targets[name]), cross_entropy(outputs[own], targets[name][own]))
+        assert found[name]["loss"] == pytest.approx(float(cross_entropy(outputs[own], targets[name][own])), rel=1e-5)
         right = (outputs[own].argmax(dim=1) == targets[name][own]).double().mean()
-        assert group_accuracy(outputs, targets[name]) == pytest.approx(float(right))
+        assert found[name]["accuracy"] == pytest.approx(float(right))
+
+
+def test_a_client_owns_the_objective_of_its_group() -> None:
+    problem = DigitGroups(clients=8).build(seed=0)
+    assert [problem.share(i).objectives for i in range(8)] == [[k] for k in (0, 0, 1, 1, 2, 2, 3, 3)]
 
 
 def test_every_client_is_of_one_group() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -20,10 +22,15 @@ from tests.core.problems import quadratics
 SMALL = Valleys(clients=4, samples=3, dimensions=5)
 
 
+@cache
+def centres(problem: Valleys) -> Matrix:
+    """Of all clients' samples, [N, n, M, d]."""
+    return np.stack([client[0].double().numpy() for client in problem.build(0).clients])
+
+
 def values_and_gradients(problem: Valleys, x: Matrix) -> tuple[Matrix, Matrix]:
     """F [M] and its gradients [M, d] by the formula, over everyone's data."""
-    centres = np.stack([client[0].double().numpy() for client in problem.build(0).clients])  # [N, n, M, d]
-    u = x - centres
+    u = x - centres(problem)
     values = (u**2 / (1 + u**2)).sum(axis=-1).mean(axis=(0, 1))
     gradients = (2 * u / (1 + u**2) ** 2).mean(axis=(0, 1))
     return values, gradients

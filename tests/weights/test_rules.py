@@ -17,9 +17,6 @@ from fedcmoo.weights.base import Rule, weigh
 from tests.core.problems import quadratics
 from tests.core.test_weights import gram
 
-RAISED = ("at-least-equal", "dualproj", "upgrad")
-"""Rules whose weights are at least those of FedAvg, and do not sum to one."""
-
 ORDERED = ("krum", "pcd", "pcgrad", "gradvac", "random")
 """Rules that treat objectives by their order or at random."""
 
@@ -54,8 +51,9 @@ def test_weights_are_finite_and_of_a_comparable_size(name: str) -> None:
             w = weights(rule, matrix)
             assert w.shape == (4,)
             assert np.isfinite(w).all()
-            if name in RAISED:
-                assert (w >= 1 / 4 - 1e-12).all()
+            if name == "at-least-equal":
+                assert (w >= 1 / 4).all()
+                assert (w <= 1).all()
             else:
                 assert np.abs(w).sum() == pytest.approx(1)
 
@@ -96,12 +94,12 @@ def test_projections_satisfy_their_optimality_conditions(M: int, kind: str) -> N
     """For min over w >= u of w^T G w: Gw >= 0, with equality where w > u. Then no objective gets worse."""
     for seed in range(5):
         G = gram(M, 60, seed, kind)
-        w = weights(DualProj(), G)
+        w = weights(DualProj(normalize=False), G)
         slack = (G @ w) / np.diag(G).max()
         assert slack.min() > -1e-6
         assert np.abs(slack[w > 1 / M + 1e-6]).max(initial=0) < 1e-6
         assert w @ G @ w <= G.mean() * (1 + 1e-9)  # never longer than the mean gradient
-        assert (G @ weights(UPGrad(), G) / np.diag(G).max()).min() > -1e-6
+        assert (G @ weights(UPGrad(normalize=False), G) / np.diag(G).max()).min() > -1e-6
 
 
 def test_projections_agree_with_a_qp_solver() -> None:
@@ -115,12 +113,14 @@ def test_projections_agree_with_a_qp_solver() -> None:
     for seed in range(5):
         G = gram(4, 9, seed, "plain")
         G /= np.diag(G).max()
-        assert np.allclose(weights(DualProj(), G), solve(G, np.full(4, 0.25)), atol=1e-4)
+        assert np.allclose(weights(DualProj(normalize=False), G), solve(G, np.full(4, 0.25)), atol=1e-4)
         rows = [solve(G, 0.25 * row) for row in np.eye(4)]
-        assert np.allclose(weights(UPGrad(), G), np.sum(rows, axis=0), atol=1e-4)
+        assert np.allclose(weights(UPGrad(normalize=False), G), np.sum(rows, axis=0), atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "rule"), [("UPGradWeighting", UPGrad()), ("DualProjWeighting", DualProj())])
+@pytest.mark.parametrize(
+    ("name", "rule"), [("UPGradWeighting", UPGrad(normalize=False)), ("DualProjWeighting", DualProj(normalize=False))]
+)
 def test_projections_agree_with_torchjd(name: str, rule: Rule) -> None:
     aggregation: Any = pytest.importorskip("torchjd.aggregation", reason="the extra torchjd is not installed")
     for seed in range(5):
@@ -132,36 +132,38 @@ def test_projections_agree_with_torchjd(name: str, rule: Rule) -> None:
 
 def test_without_conflict_projections_are_fedavg() -> None:
     A = np.random.default_rng(0).uniform(size=(5, 9))  # all angles below 90 degrees
-    for rule in (DualProj(), UPGrad()):
+    for rule in (DualProj(normalize=False), UPGrad(normalize=False)):
         assert np.allclose(weights(rule, A @ A.T), 1 / 5)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_at_least_equal_is_between_one_and_limit_times_fedavg(seed: int) -> None:
+def test_at_least_equal_is_between_the_mean_and_the_sum_of_the_losses(seed: int) -> None:
     lengths = 10.0 ** np.random.default_rng(seed).uniform(-4, 4, size=5)
-    G = gram(5, 7, seed, "plain") * np.outer(lengths, lengths)
-    w = weights(AtLeastEqual(limit=8), G)
+    w = weights(AtLeastEqual(), gram(5, 7, seed, "plain") * np.outer(lengths, lengths))
     assert (w >= 1 / 5).all()
-    assert (w <= 8 / 5).all()
+    assert (w <= 1).all()
 
 
 def test_at_least_equal_goes_with_one_over_the_root_of_a_scale() -> None:
-    """For gradients at right angles of lengths 1, 4 and 25, the weights are 5/3, 2.5/3 and 1/3."""
-    w = weights(AtLeastEqual(), np.diag([1.0, 16.0, 625.0]))
-    assert np.allclose(w, np.array([5, 2.5, 1]) / 3)
+    """For gradients at right angles of lengths 1, 4, 4 and 9, the weights are 3/4, 1.5/4, 1.5/4 and 1/4."""
+    w = weights(AtLeastEqual(), np.diag([1.0, 16.0, 16.0, 81.0]))
+    assert np.allclose(w, np.array([3, 1.5, 1.5, 1]) / 4)
+
+
+def test_at_least_equal_raises_what_the_average_hurts() -> None:
+    """Of three gradients of length one, the last one conflicts with the sum of the other two."""
+    A = np.array([[1.0, 0.2], [1.0, -0.2], [-1.0, 0.5]])
+    G = A @ A.T / np.sqrt(np.outer((A * A).sum(1), (A * A).sum(1)))
+    w = weights(AtLeastEqual(), G)
+    assert w[2] > w[0] == pytest.approx(1 / 3)
+    assert (G @ w).min() > -1e-6
+    assert (G @ np.full(3, 1 / 3)).min() < -0.1
 
 
 def test_at_least_equal_remembers_the_scale_of_an_objective_that_converges() -> None:
-    rule = AtLeastEqual()
+    rule, w = AtLeastEqual(), np.full(2, 0.5)
     memory: dict[str, torch.Tensor] = {}
     for _ in range(10):
-        weigh(rule, np.full(2, 0.5), np.eye(2), memory)
-    late = weigh(rule, np.full(2, 0.5), np.diag([1e-8, 1.0]), memory)
-    assert late[0] < 0.52
-    assert weights(rule, np.diag([1e-8, 1.0]))[0] == 5.0
-
-
-@pytest.mark.parametrize("limit", [0.5, float("inf"), float("nan")])
-def test_at_least_equal_refuses_a_limit_below_one(limit: float) -> None:
-    with pytest.raises(ValueError, match="limit must be at least 1"):
-        AtLeastEqual(limit=limit)
+        weigh(rule, w, np.eye(2), memory)
+    assert weigh(rule, w, np.diag([1e-8, 1.0]), memory)[0] < 0.52
+    assert weights(rule, np.diag([1e-8, 1.0]))[0] == 1.0

@@ -37,7 +37,8 @@ class TensorData:
 
     Args:
         inputs: a tensor, or a tuple or dict of tensors.
-        targets: the same; a tuple of M or a dict by objective's name is dealt out to the objectives.
+        targets: the same; a tuple of M or a dict by objective's name is dealt out to the objectives. None in the tuple,
+            or a name that is not in the dict, says that the client does not own the objective.
     """
 
     def __init__(self, inputs: Any, targets: Any) -> None:
@@ -67,6 +68,26 @@ class Subset:
 
     def batch(self, index: Tensor) -> tuple[Any, Any]:
         return self.data.batch(self.index[index])
+
+
+class Labelled:
+    """Some other data with the targets of some objectives only; the others are None.
+
+    Args:
+        data: data with a tuple of M targets.
+        owned: for each objective whether its target is kept, [M].
+    """
+
+    def __init__(self, data: Data, owned: Sequence[bool]) -> None:
+        self.data = data
+        self.owned = tuple(owned)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, index: Tensor) -> tuple[Any, Any]:
+        inputs, targets = self.data.batch(index)
+        return inputs, tuple(t if keep else None for t, keep in zip(targets, self.owned, strict=True))
 
 
 class DatasetData:
@@ -101,14 +122,14 @@ def as_data(source: Any, collate: Callable[[list[Any]], Any] = default_collate) 
 def _leaves(part: Any) -> Sequence[Tensor]:
     if isinstance(part, dict):
         return list(part.values())
-    return part if isinstance(part, (tuple, list)) else [part]
+    return [value for value in part if value is not None] if isinstance(part, (tuple, list)) else [part]
 
 
 def _take(part: Any, index: Tensor) -> Any:
     if isinstance(part, dict):
         return {name: value[index] for name, value in part.items()}
     if isinstance(part, (tuple, list)):
-        return tuple(value[index] for value in part)
+        return tuple(None if value is None else value[index] for value in part)
     return part[index]
 
 

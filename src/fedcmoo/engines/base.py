@@ -12,6 +12,7 @@ import torch
 
 from fedcmoo.contributions import Channels
 from fedcmoo.evaluation import BATCH, Scores, scores
+from fedcmoo.ownership import scales, unequal
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
@@ -82,14 +83,16 @@ class BlockSession(Session):
 
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
-        request = Request(server.round, server.model.version, ask.messages)
+        shares = unequal({i: self.problem.share(i) for i in clients})
+        request = Request(server.round, server.model.version, ask.messages, shares=shares, scales=scales(shares))
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
         return self._total(jobs, server)
 
     def evaluate(self, server: Server, split: str) -> Scores:
         length = len(getattr(self.problem, split))
         jobs = [Evaluate(split, start) for start in range(0, length, BATCH)]
-        return scores(self.problem, self._total(jobs, server)["totals"], length)
+        sums = self._total(jobs, server)
+        return scores(self.problem, sums["totals"], sums["counts"])
 
     def _total(self, jobs: Sequence[Job], server: Server) -> Sums:
         total = Sums()

@@ -82,6 +82,7 @@ def seconds_of_step(problem: Problem, channels: Channels, sizes: Sizes, batch_si
     with Local().start(problem, channels, 0, sizes) as session:
         worker = session.worker
         client = worker.client(worker.model.state, round=0, i=0)
+        client.share = problem.share(0)
         samples = len(client.data)
         batch = samples if batch_size is None else min(batch_size, samples)
         probe = min(PROBE, batch)

@@ -7,33 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from fedcmoo.data.partition import IntArray, Partition, iid
+from fedcmoo.experiments.losses import nll
 from fedcmoo.experiments.tables import Table, TableProblem
-from fedcmoo.problem import Metric, Objective
+from fedcmoo.problem import Objective, accuracy
 
 GROUPS = ("upright", "turned", "mirrored", "faint")
 """How the digits of each group of clients are drawn; the last one with noise in addition."""
 
 ELSEWHERE = -1
 """The target of a sample for the objectives of the other groups."""
-
-
-def group_nll(output: Tensor, target: Tensor) -> Tensor:
-    """The cross-entropy of the samples of one group, divided by the group's share of all samples.
-
-    Logits [B, C]; targets int64 [B], `ELSEWHERE` for samples of other groups. All groups are of equal size, so the
-    mean over all samples is the mean over the group's own.
-    """
-    total = functional.cross_entropy(output, target, ignore_index=ELSEWHERE, reduction="sum")
-    return len(GROUPS) * total / len(target)
-
-
-def group_accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """The share of the group's samples whose largest output is the target class; shapes as in `group_nll`."""
-    return len(GROUPS) * (output.argmax(dim=1) == target).to(torch.float64).mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +63,7 @@ class DigitGroups(TableProblem):
 
     def objectives(self) -> list[Objective]:
         """The cross-entropy of each group."""
-        return [Objective(name, group_nll, metrics=[Metric("accuracy", group_accuracy)]) for name in GROUPS]
+        return [Objective(name, nll, metrics=[accuracy]) for name in GROUPS]
 
     def model(self, inputs: int) -> nn.Module:
         """A network with one hidden layer, the same for all groups."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedcmoo.data.base import Data, Subset
+from fedcmoo.data.base import Data, Labelled, Subset
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, Partition, by_label, composite, dirichlet, iid
 from fedcmoo.data.skew import Skew, measure_skew
@@ -119,6 +119,10 @@ class ImageProblem(ABC):
         targets = [target.numpy() for target in federation.train.targets]
         return measure_skew(federation.partition, dict(zip(names, targets, strict=True)))
 
+    def client_data(self, train: ImageData, partition: Partition, seed: int) -> list[Data]:
+        """Each client's samples."""
+        return [Subset(train, torch.from_numpy(index)) for index in partition.indices]
+
     def build(self, seed: int, data: Path | None = None) -> Problem:
         """The problem with its data; the seed drives validation split, partition and initial model.
 
@@ -132,7 +136,7 @@ class ImageProblem(ABC):
         return Problem(
             model,
             self.objectives(),
-            clients=[Subset(train, torch.from_numpy(index)) for index in partition.indices],
+            clients=self.client_data(train, partition, seed),
             test=test,
             validation=validation,
             transform=self.transform(),
@@ -147,12 +151,15 @@ class TwoObjectives(ImageProblem):
     Args:
         first_loss: "nll" (negative log-likelihood), or "l2" for the paper's Table 2.
         first_scale: a factor of the first objective's loss.
+        label_sets: "full", or "partial": half of the clients have labels of the first objective only, 30 % of the
+            second only and 20 % of both.
     """
 
     objective_names: ClassVar[tuple[str, str]]
 
     first_loss: Literal["nll", "l2"] = "nll"
     first_scale: float = 1.0
+    label_sets: Literal["full", "partial"] = "full"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,6 +167,18 @@ class TwoObjectives(ImageProblem):
             raise ValueError(f"first_loss must be 'nll' or 'l2', but got {self.first_loss!r}")
         if not 0 < self.first_scale < float("inf"):
             raise ValueError(f"first_scale must be positive and finite, but got {self.first_scale}")
+        if self.label_sets not in ("full", "partial"):
+            raise ValueError(f"label_sets must be 'full' or 'partial', but got {self.label_sets!r}")
+
+    def client_data(self, train: ImageData, partition: Partition, seed: int) -> list[Data]:
+        """Each client's samples, with the targets that it has."""
+        samples = super().client_data(train, partition, seed)
+        if self.label_sets == "full":
+            return samples
+        places = numpy_generator(seed, self.name, "label sets").permutation(len(samples)) / len(samples)
+        return [
+            Labelled(data, (p < 0.5 or p >= 0.8, p >= 0.5)) for data, p in zip(samples, places.tolist(), strict=True)
+        ]
 
     def objectives(self) -> list[Objective]:
         """Both classifications, with their accuracy."""

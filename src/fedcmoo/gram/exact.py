@@ -21,7 +21,7 @@ class Exact(OnePhase):
         return Jacobian(batch_size)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.mean("h"))
+        return gram_matrix(sums.objective_mean("h"))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class OneWay(OnePhase):
         return CompressedJacobian(batch_size, self.compressor, self.budget)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.mean("h"))
+        return gram_matrix(sums.objective_mean("h"))
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ class Sketch(OnePhase):
         return Message(seed=torch.tensor([derive(server.seed, server.round, "sketch")]))
 
     def combine(self, sums: Sums) -> Matrix:
-        mean = sums.mean("sketch")  # 1/n Σ y_i: [M, k]
-        G: Matrix = (inner(mean, mean) + sums["correction"].double() / sums.count**2).numpy()
+        mean = sums.objective_mean("sketch")  # 1/n Σ y_i: [M, k]
+        G: Matrix = (inner(mean, mean) + sums.pair_mean(sums["correction"].double())).numpy()
         return G
 
 

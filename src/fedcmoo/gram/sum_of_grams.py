@@ -25,7 +25,7 @@ class SumOfGrams(OnePhase):
         return OwnGram(batch_size)
 
     def combine(self, sums: Sums) -> Matrix:
-        G: Matrix = (sums["own"].double() / sums.count**2).numpy()
+        G: Matrix = sums.pair_mean(sums["own"].double()).numpy()
         return G
 
 

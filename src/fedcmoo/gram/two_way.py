@@ -56,14 +56,14 @@ class TwoWay(Gram):
         budget = budget_bytes(self.budget, server.sizes.d_shared)
         message = self.compressor.encode(jacobians["h"], budget, random)
         corrections = (yield Ask({"correction": message})).part("correction")
-        G: Matrix = (self.combine(jacobians, corrections, message, budget) / sums.count**2).numpy()
+        G: Matrix = sums.pair_mean(self.combine(jacobians, corrections, message, budget)).numpy()
         return G, sums
 
     def combine(self, sums: Sums, corrections: Sums, message: Message, budget: int) -> Tensor:
         """n² G, float64 [M, M]."""
         own = sums["own"].double()
         compressed = inner(sums["h"], sums["h"]) - sums["compressed_own"]
-        mixed = corrections["mixed"].double() * (sums.count / corrections.count)  # should a client have failed since
+        mixed = corrections["mixed"].double() * (sums.P / corrections.P)  # should a client have failed since
         return own + compressed + mixed + mixed.T
 
 
@@ -89,7 +89,10 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
 @dataclass(frozen=True)
 class Correction(Contribution):
-    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). The client has ĥ_i by compressing h_i again, with the same draws."""
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). The client has ĥ_i by compressing h_i again, with the same draws.
+
+    A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
+    """
 
     compressor: Compressor
     budget: float
@@ -110,7 +113,7 @@ class Correction(Contribution):
         payload = self.compressor.encode(h, budget, client.random("compress")).cpu()
         compressed = self.compressor.decode(payload, (M, d), budget, str(client))
         compressed_sum = self.compressor.decode(message, (M, d), budget, "the server")
-        return h, compressed.to(h), compressed_sum.to(h)
+        return h, compressed.to(h), compressed_sum.to(h) / client.weight
 
 
 def difference_product(a: Tensor, b: Tensor, minus: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class Unbiased(Gram):
         first, second = COHORTS
         sums = yield Ask(dict.fromkeys((first, *others), Message()), clients=server.sample(n, first))
         again = yield Ask({second: Message()}, clients=server.sample(n, second))
-        product = inner(sums.mean(f"{first}/h"), again.mean(f"{second}/h"))
+        product = inner(sums.objective_mean(f"{first}/h"), again.objective_mean(f"{second}/h"))
         G: Matrix = ((product + product.T) / 2).numpy()
         return G, sums
 

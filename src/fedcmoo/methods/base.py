@@ -112,7 +112,7 @@ class WeightedLoss(Method):
 
 @dataclass(frozen=True)
 class LocalTraining(Contribution):
-    """K local steps on Σ_k w_k f_{i,k}: the client's update x - x_i.
+    """K local steps on Σ_k w_k f_{i,k}, or Σ_{k in O_i} w_k (P / P_k) f_{i,k} if clients differ: the update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
     left out here.
@@ -123,13 +123,13 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
-    drift: Drift
+    drift: Drift = Drift()
 
     def compute(self, client: Client, message: Message) -> Arrays:
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
-        w = message["w"].tolist()
+        w = client.own_weights(message["w"].tolist())
         update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
         self.drift.finish(client, message, update / (self.steps * self.lr))
         return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
@@ -141,7 +141,8 @@ class LocalTraining(Contribution):
 def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: set the server's G and w, by the rule.
 
-    A G that is not finite is ignored, and the previous weights stay. What a rule draws from torch's generator is
+    A G that is not finite is ignored, and the previous weights stay: so they do where nobody in the cohort owns some
+    objective. What a rule draws from torch's generator is
     seeded by (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
     """
     if not np.isfinite(G).all():  # the clients' numbers were finite, but their products overflowed
@@ -149,6 +150,14 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     server.G = G
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
         server.w = weigh(rule, server.w, G, server.memory)
+
+
+def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
+    """Σ_k w_k rows_k, [d], of rows [M, d]. Objectives that nobody in the cohort owns have a row of NaN
+    and are left out."""
+    weights = torch.from_numpy(w).to(rows)
+    unknown = rows[:, 0].isnan()
+    return rows[~unknown].T @ weights[~unknown] if unknown.any() else rows.T @ weights
 
 
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:

@@ -95,7 +95,7 @@ class FedCMOOPref(WeightedLoss):
         else:
             G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
             server.G = G if np.isfinite(G).all() else None
-            self.reweigh(server, sums.mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
+            self.reweigh(server, sums.objective_mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
             sums = yield Ask({"train": self.training_message(server)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
         self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
 
@@ -105,7 +105,7 @@ class FedCMOOPref(WeightedLoss):
         if G is not None:
             self.reweigh(server, server.memory["last-losses"], G)
         sums = yield from train_and_measure(server, self.training_message(server), one_phase(self.gram), "losses")
-        server.memory["last-losses"] = sums.mean("losses/losses")
+        server.memory["last-losses"] = sums.objective_mean("losses/losses")
         return sums
 
     def reweigh(self, server: Server, losses: Tensor, G: Matrix) -> None:

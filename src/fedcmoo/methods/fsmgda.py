@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
-from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh
+from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh, weighted_sum
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
@@ -42,11 +40,10 @@ class FSMGDA(Method):
 
     def round(self, server: Server) -> Round:
         sums = (yield Ask({"train": Message()})).part("train")  # K local steps for each objective: M updates a client
-        updates = sums.mean("updates")  # Δ_k, averaged over clients: [M, d]
+        updates = sums.objective_mean("updates")  # Δ_k, averaged over clients: [M, d]
         G = gram_matrix(updates[:, : server.sizes.d_shared] / (self.local_steps * self.client_lr))
         reweigh(server, self.weights, G)
-        w = torch.from_numpy(server.w).to(updates)
-        self.descend(server, updates.T @ w, sums)  # x <- x - η_s Σ_k w_k Δ_k
+        self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
 
 
 @dataclass(frozen=True)

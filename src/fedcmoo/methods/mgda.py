@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
-from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh
+from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh, weighted_sum
 from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
@@ -53,9 +51,9 @@ class MGDA(Method):
     def round(self, server: Server) -> Round:
         server.cohort = server.everyone
         sums = (yield Ask({"gradients": Message()})).part("gradients")
-        J = sums.mean("J")  # ∇F(x) as rows: [M, d]
+        J = sums.objective_mean("J")  # ∇F(x) as rows: [M, d]
         reweigh(server, self.weights, gram_matrix(J[:, : server.sizes.d_shared]))
-        self.descend(server, J.T @ torch.from_numpy(server.w).to(J), sums)
+        self.descend(server, weighted_sum(J, server.w), sums)
 
 
 @dataclass(frozen=True)

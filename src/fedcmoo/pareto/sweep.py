@@ -188,8 +188,8 @@ def _reference(problem: Problem) -> tuple[float, ...]:
     is hardly trained may rise a little."""
     data = problem.validation if problem.test is None else problem.test
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
-    totals = evaluate(problem, model, data, 0, len(data))[: problem.M]
-    return tuple((1.1 * totals / len(data)).tolist())
+    totals, counts = evaluate(problem, model, data, 0, len(data))
+    return tuple((1.1 * totals / counts)[: problem.M].tolist())
 
 
 def _place(preference: tuple[float, ...]) -> str:

@@ -107,7 +107,8 @@ class Measure(Contribution):
 def mean_scores(client: Client) -> Tensor:
     """Loss and accuracy (0 where there is none) of the worker's model on the client's data, means over objectives."""
     problem: Problem = client.problem
-    values = evaluate(problem, client.model, client.data, 0, len(client.data)) / len(client.data)
+    totals, counts = evaluate(problem, client.model, client.data, 0, len(client.data))
+    values = totals / counts
     by_metric = {"loss": values.new_zeros(()), "accuracy": values.new_zeros(())}
     for (_, metric), value in zip(columns(problem), values, strict=True):
         if metric in by_metric:

@@ -1,4 +1,4 @@
-"""AtLeastEqual: the weights of FedAvg, raised for objectives that averaging neglects. FedCMOO's default."""
+"""AtLeastEqual: the weights of FedAvg, raised for the objectives that averaging neglects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.types import Matrix, Vector
-from fedcmoo.weights.projection import upgrad
+from fedcmoo.weights.projection import project
 
 MEMORY = "weights.squared_lengths"
 """The sum of diag(G) over all rounds, in the server's memory."""
@@ -17,50 +17,44 @@ MEMORY = "weights.squared_lengths"
 
 @dataclass(frozen=True)
 class AtLeastEqual:
-    """Equal weights, raised where gradients are small or conflict: every w_k is in [1/M, limit/M].
+    """Equal weights, raised where gradients are small or the average hurts an objective: every w_k is in [1/M, 1].
 
-    1. s_k = root mean square over all rounds of ||∇F_k||, the scale of objective k.
+    1. s_k = root mean square over all rounds of ||∇F_k||: the scale of objective k.
     2. u_k = 1/M · sqrt(max_j s_j / s_k): objectives of a smaller scale get more weight.
-    3. w = Σ_k argmin over v >= u_k e_k of v^T G v: UPGrad with the preference vector u; no objective gets worse.
-    4. w_k <- min(w_k, limit/M), so that the gradient of an objective at its minimum is not blown up.
+    3. w = argmin over w >= u of w^T G w: Σ_k u_k ∇F_k, projected so that no objective gets worse (as in DualProj).
+    4. w_k <- min(w_k, 1).
 
-    So every objective has at least the weight that it has in FedAvg, and those that averaging neglects have more. The
-    weights do not sum to one: dividing them by their sum would slow the other objectives down. Where scales are equal
-    and no gradients conflict, the weights are those of FedAvg.
+    So the weights lie between those of the mean of the losses, which is FedAvg, and those of their sum. Every objective
+    is trained at least as much as in FedAvg, and at most as much as if it were trained alone: learning rates that suit
+    both suit this rule. Weights are not divided by their sum, which would slow the objectives of a large scale down.
+    Where scales are equal and the average hurts nobody, the weights are those of FedAvg.
 
-    The square root is half-way (as a geometric mean) from equal weights to gradients of equal length, and the scale is
-    that of all rounds, since the gradient of an objective that converges first is small for another reason than its
-    unit. `fedcmoo bench weights` compares the rule with the other ones.
+    The square root is half-way (as a geometric mean) from equal weights to gradients of equal length. The scale is that
+    of all rounds, since the gradient of an objective that converges first is small for another reason than its unit.
+    `fedcmoo bench weights` compares the rule with the other ones.
 
-    Args:
-        limit: how many times FedAvg's weight an objective can have.
-
-    >>> AtLeastEqual()(np.full(2, 0.5), np.diag([1.0, 16.0**2])).tolist()  # gradients of lengths 1 and 16
-    [2.0, 0.5]
-    >>> AtLeastEqual()(np.full(2, 0.5), np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
+    >>> rule = AtLeastEqual()
+    >>> rule(np.full(4, 0.25), np.diag([1.0, 4.0, 16.0, 16.0]) ** 2).round(3).tolist()  # lengths 1, 4, 16, 16
+    [1.0, 0.5, 0.25, 0.25]
+    >>> rule(np.full(2, 0.5), np.array([[1.0, 0.5], [0.5, 1.0]])).tolist()
     [0.5, 0.5]
 
     References:
-        Quinton and Rey. Jacobian Descent for Multi-Objective Optimization. 2024 (UPGrad). Steps 1, 2 and 4 are ours.
+        Lopez-Paz and Ranzato. Gradient episodic memory for continual learning. NeurIPS 2017 (step 3). The rest is ours.
     """
-
-    limit: float = 10.0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.limit < float("inf"):
-            raise ValueError(f"limit must be at least 1 and finite, but got {self.limit}")
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:
         return self.remember(w, G, {})
 
     def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
+        M = len(w)
         squares = np.maximum(np.diag(G), 0)
         if MEMORY in memory:
             squares = squares + memory[MEMORY].numpy()
         memory[MEMORY] = torch.from_numpy(squares)
-        longest = np.sqrt(squares.max())
-        u = np.ones(len(w)) / len(w)
-        if longest > 0:
-            u *= np.sqrt(longest / np.maximum(np.sqrt(squares), longest / self.limit**2))
-        weights: Vector = np.minimum(upgrad(G, u), self.limit / len(w))
-        return weights
+        scale = np.sqrt(squares)
+        if scale.max() == 0:
+            return np.full(M, 1 / M)
+        u = np.sqrt(scale.max() / np.maximum(scale, scale.max() / M**2)) / M
+        new: Vector = np.minimum(project(G, u[None])[0], 1)
+        return new

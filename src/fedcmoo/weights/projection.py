@@ -44,41 +44,41 @@ def project(G: Matrix, references: Matrix) -> Matrix:
 class DualProj:
     """The mean gradient, projected so that it conflicts with none: argmin over w >= 1/M of w^T G w.
 
-    Where the mean gradient makes no objective worse, the weights are equal, as those of FedAvg. The weights' sum is 1
-    or more, but the projected gradient is never longer than the mean one.
+    Args:
+        normalize: divide the weights by their sum, which is 1 or more; as in `TorchJD`.
 
-    >>> DualProj()(np.full(2, 0.5), np.array([[1.0, -0.5], [-0.5, 0.25]])).round(3).tolist()
+    >>> DualProj(normalize=False)(np.full(2, 0.5), np.array([[1.0, -0.5], [-0.5, 0.25]])).round(3).tolist()
     [0.5, 1.0]
 
     References:
         Lopez-Paz and Ranzato. Gradient episodic memory for continual learning. NeurIPS 2017.
     """
 
+    normalize: bool = True
+
     def __call__(self, w: Vector, G: Matrix) -> Vector:
         M = len(w)
-        projected: Vector = project(G, np.full((1, M), 1 / M))[0]
-        return projected
+        new: Vector = project(G, np.full((1, M), 1 / M))[0]
+        return new / new.sum() if self.normalize else new
 
 
 @dataclass(frozen=True)
 class UPGrad:
-    """Each gradient projected so that it conflicts with none, then their mean: no objective gets worse.
+    """Each gradient projected so that it conflicts with none, then their mean: Σ_k argmin over v >= e_k / M of v^T G v.
 
-    w = Σ_k argmin over v >= e_k / M of v^T G v. Every weight is 1/M or more, and larger for the objectives that others
-    conflict with.
+    Args:
+        normalize: divide the weights by their sum, which is 1 or more; as in `TorchJD`.
 
-    >>> UPGrad()(np.full(2, 0.5), np.array([[1.0, -0.5], [-0.5, 1.0]])).round(3).tolist()
+    >>> UPGrad(normalize=False)(np.full(2, 0.5), np.array([[1.0, -0.5], [-0.5, 1.0]])).round(3).tolist()
     [0.75, 0.75]
 
     References:
         Quinton and Rey. Jacobian Descent for Multi-Objective Optimization. 2024.
     """
 
+    normalize: bool = True
+
     def __call__(self, w: Vector, G: Matrix) -> Vector:
-        return upgrad(G, np.full(len(w), 1 / len(w)))
-
-
-def upgrad(G: Matrix, u: Vector) -> Vector:
-    """The weights [M] of UPGrad with the preference vector u [M], for G [M, M]: Σ_k argmin over v >= u_k e_k."""
-    weights: Vector = project(G, np.diag(u)).sum(axis=0)
-    return weights
+        M = len(w)
+        new: Vector = project(G, np.eye(M) / M).sum(axis=0)
+        return new / new.sum() if self.normalize else new

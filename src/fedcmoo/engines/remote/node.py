@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,9 +13,19 @@ from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
-from fedcmoo.engines.remote.protocol import Answer, NodeRequest, Packet, check_digest, check_version, clients_of, entry
+from fedcmoo.engines.remote.protocol import (
+    Answer,
+    NodeRequest,
+    Packet,
+    check_digest,
+    check_version,
+    clients_of,
+    entry,
+    share_text,
+)
 from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
 from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.worker import Request
@@ -59,8 +70,9 @@ class Node:
 
     def _hello(self, packet: Packet) -> Packet:
         check_version(packet.values)
-        claim = self.info.claim(entry(packet.values, "challenge", str))
-        return self.info.pack(self.identity.sign(claim))
+        shares = tuple(share_text(self.worker.problem.share(i)) for i in self.clients)
+        info = replace(self.info, shares=shares)
+        return info.pack(self.identity.sign(info.claim(entry(packet.values, "challenge", str))))
 
     def _ask(self, packet: Packet) -> Packet:
         request, messages, model = NodeRequest.unpack(packet, self.worker.sizes)
@@ -98,10 +110,24 @@ class Node:
                 f"contributions must be of {sorted(self.worker.channels)}, but got {unknown[0]!r:.40}"
             )
         remembered = {i: memories.load(i, check_digest(digest))} if digest else {}
-        reply, memory = self.worker.reply(state, Request(request.round, request.version, messages, remembered), i)
+        shares, scales = request.shares_of(i, self.worker.sizes.M)
+        self._check_labels(i, shares.get(i))
+        ask = Request(request.round, request.version, messages, remembered, shares, scales)
+        reply, memory = self.worker.reply(state, ask, i)
         answer.replies[i] = reply.encode()
         if memory is not None:
             answer.memories[i] = memories.save(i, memory, (digest, *request.keep))
+
+    def _check_labels(self, i: int, share: Share | None) -> None:
+        """Raise if client i no longer has labels for what it was said to own when the node joined."""
+        problem = self.worker.problem
+        labelled = problem.share(i).objectives
+        lost = [k for k in (range(problem.M) if share is None else share.objectives) if k not in labelled]
+        if lost:
+            raise BadMessageError(
+                f"client {i} must have labels for objective {problem.objectives[lost[0]].name!r}, which it owned when "
+                "its node joined, but has none; a node whose labels changed must join again"
+            )
 
 
 def reason(error: Exception) -> str:

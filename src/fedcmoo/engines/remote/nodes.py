@@ -14,8 +14,17 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from fedcmoo.engines.remote.identity import is_signed
-from fedcmoo.engines.remote.protocol import VERSION, Packet, check_version, clients_of, entry
+from fedcmoo.engines.remote.protocol import (
+    VERSION,
+    Packet,
+    check_version,
+    clients_of,
+    entry,
+    list_entry,
+    read_share,
+)
 from fedcmoo.messages import BadMessageError
+from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 
@@ -50,7 +59,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """Who a node is: its place among the nodes, the problem it is set up for, and its key."""
+    """Who a node is: its place among the nodes, the problem it is set up for, its key, and its clients' shares."""
 
     partition: int
     partitions: int
@@ -58,14 +67,15 @@ class NodeInfo:
     objectives: str
     sizes: str
     key: str = ""
+    shares: tuple[str, ...] = ()
 
     def pack(self, signature: str) -> Packet:
         """The answer to "hello", with a signature of `claim`."""
-        return Packet({"protocol": VERSION, **asdict(self), "signature": signature})
+        return Packet({"protocol": VERSION, **asdict(self), "shares": list(self.shares), "signature": signature})
 
     def claim(self, challenge: str) -> str:
-        """What a node signs: its place, and a text that the server made up."""
-        return f"{challenge}/{self.partition}/{self.partitions}"
+        """What a node signs: its place, its clients' shares, and a text that the server made up."""
+        return f"{challenge}/{self.partition}/{self.partitions}/{','.join(self.shares)}"
 
     @classmethod
     def unpack(cls, packet: Packet, challenge: str) -> NodeInfo:
@@ -74,7 +84,7 @@ class NodeInfo:
         check_version(values)
         partition, partitions, N = (entry(values, name, int) for name in ("partition", "partitions", "N"))
         objectives, sizes, key = (entry(values, name, str) for name in ("objectives", "sizes", "key"))
-        info = cls(partition, partitions, N, objectives, sizes, key)
+        info = cls(partition, partitions, N, objectives, sizes, key, list_entry(values, "shares", str))
         if not is_signed(info.key, info.claim(challenge), entry(values, "signature", str)):
             raise BadMessageError("a node must sign the server's challenge with its key, but the signature is wrong")
         return info
@@ -92,12 +102,14 @@ class NodeRegistry:
 
     Args:
         transport: how to reach nodes.
-        N: the number of clients.
+        problem: as the server has it.
         mismatch: what is wrong with a node, None if nothing.
     """
 
-    def __init__(self, transport: Transport, N: int, mismatch: Callable[[NodeInfo], str | None]) -> None:
-        self.transport, self.N, self.mismatch = transport, N, mismatch
+    def __init__(self, transport: Transport, problem: Problem, mismatch: Callable[[NodeInfo], str | None]) -> None:
+        self.transport, self.problem, self.mismatch = transport, problem, mismatch
+        self.N = problem.N
+        self.shares: dict[int, Share] = {}
         self.refused: dict[int, str] = {}
         self._node_of: dict[int, int] = {}
         self._key_of: dict[int, str] = {}
@@ -161,6 +173,16 @@ class NodeRegistry:
                 f"client {taken[0]} belongs to the node with key {self._key_of[taken[0]][:16]}…, "
                 f"but one with key {info.key[:16]}… claims it"
             )
+        shares = [read_share(text, self.problem.M) for text in info.shares]
+        if len(shares) != len(clients):
+            raise BadMessageError(
+                f"a node must say what each of its {len(clients)} clients owns, but has {len(shares)}"
+            )
+        for i, share in zip(clients, shares, strict=True):
+            contradiction = self.problem.contradiction(i, share)
+            if contradiction is not None:
+                raise BadMessageError(contradiction)
+        self.shares |= dict(zip(clients, shares, strict=True))
         self._key_of |= dict.fromkeys(clients, info.key)
         # A node that comes back under a new id takes its clients over from its former self.
         self._node_of |= dict.fromkeys(clients, node)

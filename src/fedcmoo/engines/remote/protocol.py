@@ -8,6 +8,7 @@ raises `BadMessageError`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -15,10 +16,11 @@ from typing import TypeVar
 import torch
 
 from fedcmoo.messages import BadMessageError, Field, Message, check
+from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
-VERSION = 2
+VERSION = 3
 """Of this protocol; server and nodes must have the same."""
 
 HEADER = 2**20
@@ -52,6 +54,9 @@ class NodeRequest:
         clients: who is asked.
         memories: for each of the clients the digest of what it remembers, "" for nothing.
         keep: digests of further memories of these clients that the server may come back to.
+        shares: for each of the clients its weight and objectives (see `share_text`); empty if all clients have
+            weight 1 and own all objectives.
+        scales: P / P_k of the cohort for each objective, as hexadecimal floats; empty likewise.
     """
 
     token: str
@@ -63,6 +68,8 @@ class NodeRequest:
     clients: tuple[int, ...]
     memories: tuple[str, ...]
     keep: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
 
     def pack(self, messages: bytes, model: bytes | None) -> Packet:
         """The request as it is sent, with the messages and, unless the node has it, the model."""
@@ -81,10 +88,12 @@ class NodeRequest:
             seed=entry(values, "seed", int),
             round=entry(values, "round", int),
             version=entry(values, "version", str),
-            names=_list(values, "names", str),
-            clients=_list(values, "clients", int),
-            memories=_list(values, "memories", str),
-            keep=_list(values, "keep", str),
+            names=list_entry(values, "names", str),
+            clients=list_entry(values, "clients", int),
+            memories=list_entry(values, "memories", str),
+            keep=list_entry(values, "keep", str),
+            shares=list_entry(values, "shares", str),
+            scales=list_entry(values, "scales", str),
         )
         if len(request.memories) != len(request.clients):
             raise BadMessageError(f"a request must have {len(request.clients)} memories, but has {request.memories}")
@@ -97,6 +106,15 @@ class NodeRequest:
         model = Message.decode(packet.blobs["model"], sizes.model_bytes + HEADER)
         check(model, model_fields(sizes), "the server")
         return request, messages, model
+
+    def shares_of(self, i: int, M: int) -> tuple[dict[int, Share], list[float] | None]:
+        """Client i's share and the cohort's scales, or none of both, if all clients have weight 1 and own all."""
+        if not self.shares:
+            return {}, None
+        if len(self.shares) != len(self.clients) or len(self.scales) != M:
+            raise BadMessageError(f"a request must have {len(self.clients)} shares and {M} scales, but has others")
+        share = read_share(self.shares[self.clients.index(i)], M)
+        return {i: share}, [read_float(scale) for scale in self.scales]
 
 
 @dataclass
@@ -185,7 +203,34 @@ def check_digest(text: str) -> str:
     return text
 
 
-def _list(values: Mapping[str, Value], name: str, kind: type[T]) -> tuple[T, ...]:
+def share_text(share: Share) -> str:
+    """A client's weight and objectives as it is sent.
+
+    >>> share_text(Share(1.5, (True, False)))
+    '0x1.8000000000000p+0 10'
+    """
+    return f"{share.weight.hex()} {''.join(str(int(owns)) for owns in share.owned)}"
+
+
+def read_share(text: str, M: int) -> Share:
+    """Read and check what `share_text` wrote."""
+    weight, _, owned = text.partition(" ")
+    number = read_float(weight)
+    if not 0 < number < math.inf or len(owned) != M or not set(owned) <= {"0", "1"}:
+        raise BadMessageError(f"a share must be a positive weight and {M} digits 0 or 1, but is {text!r:.80}")
+    return Share(number, tuple(digit == "1" for digit in owned))
+
+
+def read_float(text: str) -> float:
+    """A float that `float.hex` wrote."""
+    try:
+        return float.fromhex(text)
+    except (ValueError, OverflowError):
+        raise BadMessageError(f"a number must be a hexadecimal float, but is {text!r:.80}") from None
+
+
+def list_entry(values: Mapping[str, Value], name: str, kind: type[T]) -> tuple[T, ...]:
+    """One list of a packet, of items of exactly this type."""
     value = values.get(name)
     if not isinstance(value, list) or not all(type(item) is kind for item in value):
         raise BadMessageError(f"{name!r} must be a list of {kind.__name__}, but is {value!r:.80}")

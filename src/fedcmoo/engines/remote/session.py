@@ -6,6 +6,7 @@ import itertools
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,9 +16,10 @@ from fedcmoo.contributions import Channels, add_reply
 from fedcmoo.engines.base import Session, blocks
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
-from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, model_message
+from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, model_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 
@@ -62,14 +64,18 @@ class RemoteSession(Session):
         self._process = secrets.token_hex(8)
         self._serial = itertools.count()
         self._has_model: dict[int, str] = {}
-        self._nodes = NodeRegistry(settings.transport, problem.N, self._mismatch)
+        self._nodes = NodeRegistry(settings.transport, problem, self._mismatch)
         self._nodes.wait_for_all(time.monotonic() + settings.start_deadline)
         self._local = Local().start(problem, channels, seed, sizes)
 
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
-        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes)
-        self._gather(ask, server, clients, replies)
+        routes, lost = self._nodes.route(clients)
+        shares = unequal({i: self._nodes.shares[i] for i in clients if i not in lost})
+        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes, shares)
+        for i, reason in lost.items():
+            replies.fail(i, reason)
+        self._gather(ask, server, routes, shares, replies)
         sums = replies.total
         for i, reason in sums.failures.items():
             log.warning("round %d, phase %s: client %d failed: %s", server.round + 1, ask.phase, i, reason)
@@ -87,18 +93,22 @@ class RemoteSession(Session):
     def close(self) -> None:
         self._local.close()
 
-    def _gather(self, ask: Ask, server: Server, clients: tuple[int, ...], replies: OrderedSum) -> None:
+    def _gather(
+        self,
+        ask: Ask,
+        server: Server,
+        routes: dict[int, tuple[int, ...]],
+        shares: Mapping[int, Share],
+        replies: OrderedSum,
+    ) -> None:
         """Send requests and add up the answers, until every client has replied or failed."""
         version = server.model.version
         messages = Message.join(ask.messages).encode()
         model = cache(lambda: model_message(server.model).encode())
-        routes, lost = self._nodes.route(clients)
-        for i, reason in lost.items():
-            replies.fail(i, reason)
         until = time.monotonic() + self.settings.deadline
         send_model = {node for node in routes if self._has_model.get(node) != version}
         while routes:
-            requests = {node: self._request(ask, server, version, ids) for node, ids in routes.items()}
+            requests = {node: self._request(ask, server, version, ids, shares) for node, ids in routes.items()}
             packets = {
                 node: request.pack(messages, model() if node in send_model else None)
                 for node, request in requests.items()
@@ -117,7 +127,9 @@ class RemoteSession(Session):
             for request in left.values():
                 replies.add(_read(f"no answer within {self.settings.deadline:.0f} seconds", request))
 
-    def _request(self, ask: Ask, server: Server, version: str, clients: tuple[int, ...]) -> NodeRequest:
+    def _request(
+        self, ask: Ask, server: Server, version: str, clients: tuple[int, ...], shares: Mapping[int, Share]
+    ) -> NodeRequest:
         saved = [states[i] for states in server.saved_client_states for i in clients if i in states]
         return NodeRequest(
             token=f"{self._process}/{server.round}/{ask.phase}/{next(self._serial)}",
@@ -129,6 +141,8 @@ class RemoteSession(Session):
             clients=clients,
             memories=tuple(_hex(server.client_states.get(i)) for i in clients),
             keep=tuple(_hex(reference) for reference in saved),
+            shares=tuple(share_text(shares[i]) for i in clients if i in shares),
+            scales=tuple(scale.hex() for scale in scales(shares) or ()),
         )
 
     def _mismatch(self, info: NodeInfo) -> str | None:
@@ -146,9 +160,16 @@ class OrderedSum:
     A reply is decoded and added as soon as all clients before it have replied or failed, and not kept.
     """
 
-    def __init__(self, channels: Channels, names: list[str], clients: tuple[int, ...], sizes: Sizes) -> None:
+    def __init__(
+        self,
+        channels: Channels,
+        names: list[str],
+        clients: tuple[int, ...],
+        sizes: Sizes,
+        shares: Mapping[int, Share],
+    ) -> None:
         self.total = Sums()
-        self._channels, self._names, self._sizes = channels, names, sizes
+        self._channels, self._names, self._sizes, self._shares = channels, names, sizes, shares
         self._blocks = [list(block) for block in blocks(clients)]
         self._block = Sums()
         self._waiting: dict[int, tuple[bytes, str | None] | str] = {}
@@ -180,7 +201,8 @@ class OrderedSum:
     def _decode(self, i: int, data: bytes, memory: str | None) -> None:
         try:
             reply = Message.decode(data, largest_message(self._sizes))
-            add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}")
+            share = self._shares.get(i)
+            add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", share)
         except Exception as error:  # whatever a sender from outside brings about is a failure of that sender
             self._block.failures[i] = f"{type(error).__name__}: {error}"
             return
