@@ -123,7 +123,7 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
-    drift: Drift = Drift()
+    drift: Drift = field(default=Drift())
 
     def compute(self, client: Client, message: Message) -> Arrays:
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
