@@ -156,7 +156,7 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
-    drift: Drift
+    drift: Drift = field(default=Drift())
 
     update: ClassVar[str] = "update"
 
