@@ -13,6 +13,7 @@ from fedcmoo.history import read_history
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
+from fedcmoo.report.targets import Target, targets_table
 from fedcmoo.result import Result
 from fedcmoo.settings import SettingsError
 
@@ -34,6 +35,10 @@ class Comparison:
     def table(self) -> Table:
         """Mean ± standard deviation over seeds of every objective's metrics, and the upload."""
         return results_table(self.problem, self.results)
+
+    def targets(self, targets: Sequence[Target]) -> Table:
+        """Rounds, seconds and upload until all targets are reached."""
+        return targets_table(self.problem, targets, self.results)
 
     def __str__(self) -> str:
         return str(self.table())

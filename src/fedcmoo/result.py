@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from fedcmoo.evaluation import metric_names
+from fedcmoo.metrics.starvation import REMEDY
 from fedcmoo.report.run_charts import run_chart, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table, count, size
@@ -53,6 +54,8 @@ class Result(Run):
             f"{size(self.fsmgda_upload)}), down {size(self.downloaded)}, {self.seconds:.1f} s"
             + ("" if self.epsilon is None else f", epsilon {self.epsilon:.3g}")
         )
+        if self.starved:
+            note += f". Starved by the weighting rule: {', '.join(self.starved)}. {REMEDY}"
         return Table("result", self._title, ["objective", *metrics, "weight"], rows, note=note)
 
     def __str__(self) -> str:
@@ -73,6 +76,7 @@ class Result(Run):
             "rounds": len(self.history),
             "scores": self.scores,
             "weights": self.weights,
+            "starved": self.starved,
             "uploaded_bytes": self.uploaded,
             "downloaded_bytes": self.downloaded,
             "fsmgda_upload_bytes": self.fsmgda_upload,

@@ -11,6 +11,7 @@ from typing import Any, Self
 from fedcmoo.evaluation import Scores, mean_score
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import METHODS
+from fedcmoo.metrics.starvation import starved
 from fedcmoo.settings import read_toml
 
 NOT_RESULTS = ("engine", "data", "checkpoint_every")
@@ -84,6 +85,11 @@ class Run:
     def seconds(self) -> float:
         """The time of all rounds."""
         return sum(sum(record.seconds.values()) for record in self.history)
+
+    @property
+    def starved(self) -> list[str]:
+        """The objectives that the weighting rule left untrained (see `fedcmoo.metrics.starved`)."""
+        return starved(self.history)
 
     def values(self, metric: str) -> list[float]:
         """One of the last scores, for each objective that has it."""

@@ -25,6 +25,7 @@ from fedcmoo.messages import Message
 from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.metrics.gradients import of_round
+from fedcmoo.metrics.starvation import LOW_WEIGHT, REMEDY, starved
 from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.problem import Problem
@@ -174,6 +175,7 @@ class _Loop:
         self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
         self.private = private
         self.interrupts = Interrupts()
+        self.warned_of: set[str] = set()
         self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
@@ -189,6 +191,7 @@ class _Loop:
                     if record.round % evaluate_every == 0 or not self._goes_on(rounds):
                         self._evaluate(record)
                     self._note(record)
+                    self._warn_of_starved()
                     stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask all
                     if record.round % checkpoint_every == 0:
                         self._save()
@@ -243,6 +246,16 @@ class _Loop:
             if self.folder is not None:
                 self.folder.append(record)
             self.latest = _snapshot(self.server)
+
+    def _warn_of_starved(self) -> None:
+        if self.history[-1].scores is None:
+            return
+        for name in set(starved(self.history)) - self.warned_of:
+            self.warned_of.add(name)
+            log.warning(
+                "objective %r is starved: its weight has stayed below %g while its loss stood still or rose. %s",
+                *(name, LOW_WEIGHT, REMEDY),
+            )
 
     def _save(self) -> None:
         if self.folder is not None:

@@ -119,6 +119,8 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path)
         (["bench", "speed", "--set", "method.name=fedavg"], "the speed of fedcmoo is measured"),
         (["compare", "--seeds", "a,b"], "--seeds must be whole numbers"),
         (["compare", "--seeds", "0,0"], "--seeds must be different, but '0' occurs more than once"),
+        (["compare", "--target", "left"], "a target must be OBJECTIVE=VALUE"),
+        (["compare", "--target", "middle=0.9"], "objectives are left, right, but got 'middle'"),
         (["compare", "--methods", ""], "--methods must be one or several words separated by commas, but got ''"),
         (["compare", "--methods", "fedavg, fedavg"], "--methods must be different, but 'fedavg' occurs more than once"),
     ],

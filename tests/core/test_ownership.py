@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,19 @@ def test_an_objective_without_an_owner_in_the_cohort_is_left_out_of_the_round(me
     before, after = problem.model.state_dict(), result.model.state_dict()
     assert torch.equal(before["heads.1.weight"], after["heads.1.weight"])
     assert not torch.equal(before["heads.0.weight"], after["heads.0.weight"])
+
+
+def test_the_rule_weighs_the_objectives_that_have_an_owner() -> None:
+    """The third keeps its weight; the step is that of the first two, whose weights sum up to the rest."""
+    problem = partly_labelled(seed=7)
+    problem.clients = [(x, {k: c for k, c in t.items() if k != "f2"} or {"other": x}) for x, t in problem.clients]
+    two = replace(problem, objectives=problem.objectives[:2])
+    _, J = central(two)
+    w = torch.from_numpy(2 / 3 * min_norm(gram_matrix(J)))
+    for method in (FedCMOO(gram=Exact(), weights=MinNorm(), **ONE_STEP), FSMGDA(**ONE_STEP)):
+        result = fit(problem, method, 1, clients_per_round=N, engine=Local())
+        assert list(result.history[0].weights.values()) == pytest.approx([*w.tolist(), 1 / 3])
+        assert torch.allclose(step(problem, method), 0.1 * J.T @ w, atol=1e-9)
 
 
 def test_a_missing_label_is_as_if_the_sample_were_not_there() -> None:

@@ -26,12 +26,20 @@ def rows(rng: np.random.Generator, n: int, older: float) -> list[list[float]]:
 
 
 def write_tables(folder: Path) -> None:
-    """site-0.csv, site-1.csv, site-2.csv and test.csv."""
+    """site-0.csv without the column "days", site-1.csv without "readmitted", site-2.csv with empty cells in "days", and
+    test.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     for name, n, older in [("site-0", 400, -15.0), ("site-1", 250, 0.0), ("site-2", 600, 12.0), ("test", 500, 0.0)]:
+        without = {"site-0": "days", "site-1": "readmitted"}.get(name)
+        table = [dict(zip(HEADER, row, strict=True)) for row in rows(rng, n, older)]
+        if name == "site-2":
+            for row in table[::4]:
+                del row["days"]
         with (folder / f"{name}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([HEADER, *rows(rng, n, older)])
+            writer = csv.DictWriter(file, [column for column in HEADER if column != without], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(table)
 
 
 if __name__ == "__main__":

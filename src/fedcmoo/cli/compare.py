@@ -40,6 +40,10 @@ def compare(
     sets: Set = None,
     small: Small = False,
     data: DataFolder = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OBJECTIVE=SCORE", help="print what it takes to reach this, such as left=0.9; repeatable"),
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="the folder of the comparison")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,9 +51,14 @@ def compare(
 
     Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
     other settings is refused: choose another --out.
+
+    With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
+    reached. It is an objective's first metric that is meant; right:loss=0.3 names another one.
     """
     from fedcmoo.cli.resolving import different, given, resolve, seed_numbers
     from fedcmoo.comparison import compare as run_comparison
+    from fedcmoo.evaluation import columns
+    from fedcmoo.report.targets import Target
 
     with errors_for_people():
         numbers = seed_numbers(seeds)
@@ -59,6 +68,10 @@ def compare(
             for method in different("--methods", methods)
         }
         first = next(iter(configs.values()))[0]
+        targets = [Target.parse(text) for text in target or []]
+        known = columns(first.build()) if targets else []
+        for wanted in targets:
+            wanted.check(known)
         folder = folder or Path("runs") / f"compare-{first.problem.name}"
         try:
             comparison = run_comparison(configs, folder, _with_progress)
@@ -69,6 +82,8 @@ def compare(
             print_json(comparison.summary())
         else:
             out.print(comparison.table())
+            if targets:
+                out.print(comparison.targets(targets))
             out.print(f"in {folder}: comparison.png, comparison.json and a folder for each run", soft_wrap=True)
 
 

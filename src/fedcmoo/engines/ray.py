@@ -1,10 +1,16 @@
-"""Ray: long-lived workers on one machine, or on a cluster that trusts itself."""
+"""Ray: long-lived workers on one machine, or on a cluster whose members trust each other."""
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +31,8 @@ class Ray:
 
     Args:
         workers: how many; by default one a CPU of the machine or cluster.
-        address: of a running cluster, on whose machines this library must be installed; None for this machine alone.
+        address: of a running cluster, on whose machines this library must be installed and which must ask for its
+            token; None for this machine alone.
         device: where the workers' models compute; "cuda" takes one GPU each.
     """
 
@@ -44,19 +51,61 @@ class Ray:
 
 
 def connect(settings: Ray) -> bool:
-    """Connect to Ray, unless this process already is. Returns whether it was not, so that whoever asked ends it."""
+    """Connect to Ray, unless this process already is. Returns whether it was not, so that whoever asked ends it.
+
+    On this machine Ray listens on loopback alone, and what it leaves on disk goes when the process ends. A cluster must
+    ask for its token, since whoever reaches it can run any code there; RAY_AUTH_MODE=disabled in the environment is
+    Ray's own way to do without.
+    """
     ray = require("ray", "ray")
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if settings.address is not None:
+        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token" and _is_open(settings.address):
+            raise ConnectionRefusedError(
+                f"a Ray cluster must ask for its token, but {settings.address} does not: start it with "
+                "RAY_AUTH_MODE=token ray start ..., or set RAY_AUTH_MODE=disabled here if nobody else can reach it"
+            )
         ray.init(settings.address, **quiet)
     else:
         # Workers on this machine find the same modules as this process, the user's own among them.
         env = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
-        ray.init("local", num_cpus=settings.workers, include_dashboard=False, runtime_env=env, **quiet)
+        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)  # short, for sockets
+        atexit.register(_end, ray, folder)
+        with _on_loopback():
+            ray.init(
+                "local", num_cpus=settings.workers, include_dashboard=False, runtime_env=env, _temp_dir=folder, **quiet
+            )
     return True
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray listen on 127.0.0.1, as it does by default on macOS and Windows; elsewhere it listens everywhere."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _end(ray: Any, folder: str) -> None:
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_open(address: str) -> bool:
+    """Whether a process without a token can connect to a cluster."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    code = f"import ray; ray.init({address!r}, log_to_driver=False, logging_level='error')"
+    attempt = subprocess.run(
+        [sys.executable, "-c", code], env={**without, "RAY_AUTH_MODE": "disabled"}, capture_output=True, check=False
+    )
+    return attempt.returncode == 0
 
 
 class RaySession(BlockSession):

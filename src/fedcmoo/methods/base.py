@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcmoo.client import Client
 from fedcmoo.compression import COMPRESSORS, Compressor, Rotated
@@ -22,7 +22,7 @@ from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes, Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
-from fedcmoo.weights import Rule, weigh
+from fedcmoo.weights import RememberingWeights, Rule, weigh
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class LocalTraining(Contribution):
     batch_size: int | None
     optimizer: Optimizer
     reuse_jacobian: bool
-    drift: Drift
+    drift: Drift = field(default=Drift())
 
     update: ClassVar[str] = "update"
 
@@ -176,15 +176,23 @@ class LocalTraining(Contribution):
 def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: set the server's G and w, by the rule.
 
-    A G that is not finite is ignored, and the previous weights stay: so they do where nobody in the cohort owns some
-    objective. What a rule draws from torch's generator is
-    seeded by (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
+    A G with infinite entries is ignored, and the previous weights stay. Objectives that nobody in the cohort owns have
+    NaN in G: they keep their weights, and the rule divides the rest of the sum among the others; a rule that remembers
+    earlier rounds, or a module of torchjd, which may have a setting per objective, leaves all weights as they are. What
+    a rule draws from torch's generator is seeded by (seed, round), and what it remembers is in the server's memory, so
+    a resumed run has the same weights.
     """
-    if not np.isfinite(G).all():  # the clients' numbers were finite, but their products overflowed
+    known = ~np.isnan(np.diag(G))
+    if not np.isfinite(G[np.ix_(known, known)]).all() or not known.any():  # products of finite numbers may overflow
         return
-    server.G = G
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
-        server.w = weigh(rule, server.w, G, server.memory)
+        if known.all():
+            server.G = G
+            server.w = weigh(rule, server.w, G, server.memory)
+        elif not isinstance(rule, (nn.Module, RememberingWeights)) and server.w[known].sum() > 0:
+            server.w = server.w.copy()
+            share = server.w[known].sum()
+            server.w[known] = share * weigh(rule, server.w[known] / share, G[np.ix_(known, known)], server.memory)
 
 
 def weighted_sum(rows: Tensor, w: Vector) -> Tensor:

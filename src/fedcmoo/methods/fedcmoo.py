@@ -13,7 +13,7 @@ from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
 from fedcmoo.validation import at_least_one
-from fedcmoo.weights import WEIGHTS, FindWeights, Rule, check_rule
+from fedcmoo.weights import WEIGHTS, AtLeastEqual, Rule, check_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,15 @@ class FedCMOO(WeightedLoss):
 
     Args:
         gram: ApproxGramJacobian: how the server learns G.
-        weights: FindWeights, or any other rule that turns G into weights; torchjd's objects too.
+        weights: a rule that turns G into weights; torchjd's objects too. `FindWeights()` is the paper's.
         gram_every: rounds from one estimate of G to the next; in between, the weights stay.
         trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G. It needs an
             estimator with one phase: all but the two-way and the unbiased ones.
 
     Deviation: the paper's clients send a randomized SVD (`OneWay()` or `TwoWay()`); the default here is a sketch, which
-    is more exact at a tenth of the upload (`fedcmoo bench gram`).
+    is more exact at a tenth of the upload (`fedcmoo bench gram`). The paper's weights are those of `FindWeights()`,
+    which leave objectives with large gradients untrained; the default here is `AtLeastEqual()`, which never gives an
+    objective less weight than FedAvg (`fedcmoo bench weights`). The presets of the paper's problems name `FindWeights`.
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
@@ -37,7 +39,7 @@ class FedCMOO(WeightedLoss):
     title: ClassVar[str] = "two phases: weights from a Gram matrix, then local steps on the weighted loss"
 
     gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
-    weights: Rule = field(default=FindWeights(), metadata={"registry": WEIGHTS})
+    weights: Rule = field(default=AtLeastEqual(), metadata={"registry": WEIGHTS})
     gram_every: int = 1
     trips: Trips = 2
 
@@ -76,7 +78,7 @@ class FedCMOO(WeightedLoss):
         else:
             if due:
                 G, _ = yield from self.gram.estimate(server)  # line 5: G ≈ ∇F(x)^T ∇F(x)
-                reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G)
+                reweigh(server, self.weights, G)  # line 6: w <- FindWeights(w, G), or another rule
             sums = yield Ask({train: self.training_message(server)})  # lines 7 to 13: K steps on Σ_k w_k f_{i,k}
         self.finish(server, sums.part(train))  # line 14: x <- x - η_s mean_i (x - x_i)
 

@@ -3,6 +3,7 @@
 from fedcmoo.metrics.delta_m import delta_m
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
 from fedcmoo.metrics.gradients import conflict_angles, of_round, stationarity
+from fedcmoo.metrics.starvation import starved
 from fedcmoo.weights.preference import non_uniformity
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "non_dominated",
     "non_uniformity",
     "of_round",
+    "starved",
     "stationarity",
 ]

@@ -41,6 +41,9 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
     uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
     lengths = [str(len(same[0].history)) for same in runs.values()]
     rows += [["uploaded", *uploads], ["rounds", *lengths], ["seeds", *(str(len(same)) for same in runs.values())]]
+    starved = [dict.fromkeys(name for run in same for name in run.starved) for same in runs.values()]
+    if any(starved):
+        rows.append(["starved by the weighting rule", *(", ".join(names) or "–" for names in starved)])
     return Table("results", title, ["", *runs], rows)
 
 

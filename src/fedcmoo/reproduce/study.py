@@ -22,12 +22,12 @@ SMALL_SEEDS = (0,)
 FULL_SEEDS = (0, 1, 2)
 
 AS_IN_THE_PAPER: Mapping[str, Table] = {
-    "fedcmoo": {"gram": "two-way"},
+    "fedcmoo": {"gram": "two-way", "weights": "find-weights"},
     "fedcmoo-pref": {"gram": "two-way"},
-    "local-progress": {"gram": "two-way"},
+    "local-progress": {"gram": "two-way", "weights": "find-weights"},
 }
 """Where the paper's main experiments differ from the library's defaults: two-way communication with randomized SVD, at
-an upload of d (appendix B), instead of the sketch."""
+an upload of d (appendix B), instead of the sketch, and FindWeights instead of AtLeastEqual."""
 
 NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 """Settings in which runs of the same scale may differ."""

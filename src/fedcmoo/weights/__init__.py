@@ -1,7 +1,7 @@
 """Weighting rules: G (and losses, preferences) -> w. Nothing here has the size of the model."""
 
 from fedcmoo.weights.at_least_equal import AtLeastEqual
-from fedcmoo.weights.base import WEIGHTS, Rule, Weights, check_rule, weigh
+from fedcmoo.weights.base import WEIGHTS, RememberingWeights, Rule, Weights, check_rule, weigh
 from fedcmoo.weights.find_weights import FindWeights
 from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
@@ -33,6 +33,7 @@ __all__ = [
     "MinNorm",
     "Normalized",
     "PreferenceWeights",
+    "RememberingWeights",
     "Rule",
     "TorchJD",
     "UPGrad",

@@ -57,14 +57,17 @@ OBJECTIVES = [
 
 
 def read(path: Path) -> tuple[Tensor, dict[str, Tensor]]:
-    """A hospital's table: the inputs [n, 5], and the targets of each objective [n]."""
+    """A hospital's table: the inputs [n, 5], and the targets [n] of the objectives that it has a column for.
+
+    A cell that is empty is a missing label: NaN.
+    """
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     inputs = [[(float(row[name]) - usual) / spread for name, (usual, spread) in COLUMNS.items()] for row in rows]
-    targets = {
-        "readmitted": torch.tensor([float(row["readmitted"]) for row in rows]),
-        "days": torch.tensor([float(row["days"]) for row in rows]).log(),
-    }
+    found = [objective.name for objective in OBJECTIVES if objective.name in rows[0]]
+    targets = {name: torch.tensor([float(row[name] or "nan") for row in rows]) for name in found}
+    if "days" in targets:
+        targets["days"] = targets["days"].log()
     return torch.tensor(inputs), targets
 
 
@@ -75,7 +78,14 @@ def problem(context: Context) -> Problem:
     test = None if site or run["test-data"] == "none" else read(Path(str(run["test-data"])))
     with seeded(torch.device("cpu"), int(run["seed"]), "model"):
         model = TwoHeads()
-    return Problem(model, OBJECTIVES, clients=RemoteClients(int(run["sites"]), here), test=test, name="hospitals")
+    return Problem(
+        model,
+        OBJECTIVES,
+        clients=RemoteClients(int(run["sites"]), here),
+        test=test,
+        name="hospitals",
+        weights="samples",
+    )
 
 
 def method(context: Context) -> FedCMOO:

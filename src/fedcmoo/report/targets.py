@@ -1,0 +1,92 @@
+"""What it takes to reach given scores: rounds, seconds and bytes until all objectives are as good as asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from fedcmoo.evaluation import Scores
+from fedcmoo.report.table import Table, mean_and_spread, size
+from fedcmoo.run import LabelledRuns, Run
+from fedcmoo.settings import SettingsError
+
+PATTERN = re.compile(r"(?P<objective>[^:<>=]+)(:(?P<metric>[^:<>=]+))?(?P<sign><=|>=|=)(?P<value>-?\d*\.?\d+)")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A score that an objective has to reach.
+
+    >>> Target.parse("left=0.9").is_reached({"left": {"loss": 0.3, "accuracy": 0.91}})
+    True
+    >>> Target.parse("left:loss=0.2").is_reached({"left": {"loss": 0.3, "accuracy": 0.91}})
+    False
+
+    Attributes:
+        objective: its name.
+        value: the score.
+        metric: "loss" or a metric; None for the objective's first metric, or its loss if it has none.
+        sign: ">=" or "<="; "=" for "<=" of losses and ">=" of all others.
+    """
+
+    objective: str
+    value: float
+    metric: str | None = None
+    sign: str = "="
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From OBJECTIVE=VALUE or OBJECTIVE:METRIC=VALUE, also with <= or >=."""
+        match = PATTERN.fullmatch(text)
+        if match is None:
+            raise SettingsError(
+                f"a target must be OBJECTIVE=VALUE or OBJECTIVE:METRIC=VALUE, such as left=0.9, but got {text!r}"
+            )
+        return cls(match["objective"], float(match["value"]), match["metric"], match["sign"])
+
+    def __str__(self) -> str:
+        return f"{self.objective}{f':{self.metric}' if self.metric else ''}{self.sign}{self.value:g}"
+
+    def check(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Raise unless (objective, metric) is among those that a problem is evaluated by."""
+        known = {name: [metric for other, metric in columns if other == name] for name, _ in columns}
+        if self.objective not in known:
+            raise SettingsError(f"target {self}: objectives are {', '.join(known)}, but got {self.objective!r}")
+        if self.metric is not None and self.metric not in known[self.objective]:
+            raise SettingsError(f"target {self}: {self.objective} has {', '.join(known[self.objective])}")
+
+    def is_reached(self, scores: Scores) -> bool:
+        """Whether the scores of an evaluation are as good as asked."""
+        own = scores[self.objective]
+        metric = self.metric or next((m for m in own if m != "loss"), "loss")
+        falls = self.sign == "<=" or (self.sign == "=" and metric == "loss")
+        return own[metric] <= self.value if falls else own[metric] >= self.value
+
+
+def rounds_to(targets: Sequence[Target], run: Run) -> int | None:
+    """The first evaluated round in which all targets are reached; None if there is none."""
+    reached = (record.round for record, scores in run.evaluated if all(t.is_reached(scores) for t in targets))
+    return next(reached, None)
+
+
+def targets_table(title: str, targets: Sequence[Target], runs: LabelledRuns) -> Table:
+    """Rounds, seconds and upload until all targets are reached, a column for each label: mean and standard deviation
+    over the seeds that reach them."""
+    columns = []
+    for same in runs.values():
+        ends = [(run, n) for run in same if (n := rounds_to(targets, run)) is not None]
+        seconds = [sum(sum(record.seconds.values()) for record in run.history[:n]) for run, n in ends]
+        uploads = [run.uploaded_by_round[n - 1] for run, n in ends]
+        columns.append(
+            [
+                mean_and_spread([n for _, n in ends]) if ends else "–",
+                mean_and_spread(seconds) if ends else "–",
+                size(sum(uploads) / len(uploads)) if ends else "–",
+                f"{len(ends)} of {len(same)}",
+            ]
+        )
+    names = ["rounds", "seconds", "uploaded", "seeds that reach it"]
+    rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
+    return Table("targets", f"{title}: until {', '.join(map(str, targets))}", ["", *runs], rows)
