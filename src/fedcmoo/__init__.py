@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback as Callback
+    from fedcmoo.comparison import compare as compare
     from fedcmoo.methods import FSMGDA as FSMGDA
     from fedcmoo.methods import MGDA as MGDA
     from fedcmoo.methods import FedAvg as FedAvg
     from fedcmoo.methods import FedCMOO as FedCMOO
     from fedcmoo.methods import FedCMOOPref as FedCMOOPref
+    from fedcmoo.pareto import sweep as sweep
     from fedcmoo.problem import Metric as Metric
     from fedcmoo.problem import Objective as Objective
     from fedcmoo.problem import Problem as Problem
@@ -21,7 +23,9 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "callbacks": ["Callback"],
+    "comparison": ["compare"],
     "methods": ["FSMGDA", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref"],
+    "pareto": ["sweep"],
     "problem": ["Metric", "Objective", "Problem", "accuracy"],
     "result": ["Result"],
     "training": ["fit"],

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcmoo.config import RunConfig, saved
-from fedcmoo.files import write_json
+from fedcmoo.files import file_name, write_json
 from fedcmoo.history import read_history
+from fedcmoo.methods import METHODS, Method
+from fedcmoo.problem import Problem
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.report.targets import Target, targets_table
 from fedcmoo.result import Result
-from fedcmoo.settings import SettingsError
+from fedcmoo.run_folder import holds_run
+from fedcmoo.settings import SettingsError, object_of
+from fedcmoo.training import fit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,12 +62,67 @@ class Comparison:
         """
         return draw(curves_chart(self.problem, self.results), path, x_axis(x))
 
+    def save(self, folder: Path) -> None:
+        """Write comparison.png and comparison.json."""
+        self.plot(folder / "comparison.png")
+        write_json(folder / "comparison.json", self.summary())
+
     def summary(self) -> list[dict[str, object]]:
         """The results as plain data, for JSON."""
         return [{"label": label, **r.summary()} for label, results in self.results.items() for r in results]
 
 
 def compare(
+    problem: Problem | Callable[[int], Problem],
+    methods: Sequence[Method | str] | Mapping[str, Method | str],
+    seeds: Sequence[int] = (0, 1, 2),
+    rounds: int = 100,
+    *,
+    folder: str | Path | None = None,
+    **options: Any,
+) -> Comparison:
+    """Train with several methods and seeds on one problem.
+
+    Args:
+        problem: model, objectives and data; or a function that makes them of a seed, so that seeds also differ in the
+            initial model.
+        methods: objects or names, such as `["fedcmoo", FSMGDA(client_lr=0.1)]`; or by label, where two would have the
+            same one: `{"K = 5": FedCMOO(local_steps=5), "K = 20": FedCMOO(local_steps=20)}`.
+        seeds: one run for each.
+        rounds: T, of each run.
+        folder: each run gets a folder in it, and the same call again goes on where it was interrupted; None to write
+            nothing.
+        options: further arguments of `fit`.
+
+    Returns:
+        All results, with a table of mean and spread and a figure.
+    """
+    labelled = dict(methods) if isinstance(methods, Mapping) else _by_label(methods)
+    if not labelled or not seeds:
+        raise ValueError(f"compare needs at least one method and one seed, but got {methods!r} and {seeds!r}")
+    results: dict[str, list[Result]] = {label: [] for label in labelled}
+    for label, method in labelled.items():
+        for seed in seeds:
+            place = None if folder is None else Path(folder) / f"{file_name(label)}-seed{seed}"
+            built = problem if isinstance(problem, Problem) else problem(seed)
+            begun = place is not None and holds_run(place)
+            results[label].append(fit(built, method, rounds, seed=seed, folder=place, resume=begun, **options))
+    comparison = Comparison(results)
+    if folder is not None:
+        comparison.save(Path(folder))
+    return comparison
+
+
+def _by_label(methods: Sequence[Method | str]) -> dict[str, Method | str]:
+    objects = [object_of(method, METHODS, "method") for method in methods]
+    labels = [method.label() for method in objects]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"methods must be given by label where two are {label}: {{'first': …, 'second': …}}")
+    return dict(zip(labels, objects, strict=True))
+
+
+def compare_configs(
     configs: Mapping[str, Sequence[RunConfig]],
     folder: Path,
     run: Callable[[RunConfig, Path, bool], Result] = lambda config, path, resume: config.run(path, resume=resume),
@@ -72,18 +131,20 @@ def compare(
     on. A folder with rounds of another configuration is an error, before anything runs.
 
     Args:
-        configs: by label, one configuration for each seed.
+        configs: by the name of a method, one configuration for each seed.
         folder: of the comparison.
         run: how to run one (with a progress bar, say).
     """
     places = {
-        label: [(config, folder / f"{label}-seed{config.seed}") for config in seeds] for label, seeds in configs.items()
+        name: [(config, folder / f"{name}-seed{config.seed}") for config in seeds] for name, seeds in configs.items()
     }
     begun = {path: _is_begun(config, path) for seeds in places.values() for config, path in seeds}
-    results = {label: [run(config, path, begun[path]) for config, path in seeds] for label, seeds in places.items()}
+    results = {
+        METHODS[name].label(): [run(config, path, begun[path]) for config, path in seeds]
+        for name, seeds in places.items()
+    }
     comparison = Comparison(results)
-    comparison.plot(folder / "comparison.png")
-    write_json(folder / "comparison.json", comparison.summary())
+    comparison.save(folder)
     return comparison
 
 

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
-from fedcmoo.callbacks import Callback, Run
+from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
-from fedcmoo.files import write_atomically, write_json
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.run import NOT_RESULTS
-from fedcmoo.settings import Table, from_table, merge, read_toml, to_table, write_toml
+from fedcmoo.run import CONFIG, NOT_RESULTS
+from fedcmoo.settings import SettingsError, Table, from_table, merge, read_toml, resolve_names, to_table
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 
@@ -65,6 +64,7 @@ class RunConfig:
     data: str | None = None
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         at_least_one(
             rounds=self.rounds,
             clients_per_round=self.clients_per_round,
@@ -111,8 +111,7 @@ class RunConfig:
         """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
         problem = self.build()
         cohort_size(self.clients_per_round, problem)  # before there is a folder
-        keep = [] if folder is None else [_KeepConfig(folder, self)]
-        result = fit(
+        return fit(
             problem,
             self.method,
             self.rounds,
@@ -120,29 +119,15 @@ class RunConfig:
             seed=self.seed,
             engine=self.engine,
             evaluate_every=self.evaluate_every,
-            callbacks=[*keep, *callbacks],
+            callbacks=callbacks,
             folder=folder,
             checkpoint_every=self.checkpoint_every,
             resume=resume,
             acceptance=self.acceptance,
             stages=self.stages,
             privacy=self.privacy,
+            config=self.to_table(),
         )
-        if folder is not None:
-            result.plot(folder / "curves.png")
-            write_json(folder / "result.json", result.summary())
-        return result
-
-
-@dataclass(frozen=True)
-class _KeepConfig(Callback):
-    """Writes config.toml as soon as the folder is this run's: never over that of another one."""
-
-    folder: Path
-    config: RunConfig
-
-    def on_start(self, run: Run) -> None:
-        write_atomically(self.folder / "config.toml", write_toml(self.config.to_table()).encode())
 
 
 def variants() -> dict[str, str]:
@@ -172,4 +157,11 @@ def preset(problem: str, method: str, small: bool = False, sweep: bool = False) 
 
 def saved(folder: Path) -> RunConfig:
     """The configuration of a run that was saved in a folder."""
-    return RunConfig.from_table(read_toml(folder / "config.toml"))
+    table = read_toml(folder / CONFIG)
+    name = table.get("problem", {}).get("name")
+    if name not in PROBLEMS:
+        raise SettingsError(
+            f"{folder} holds a run of the problem {name!r}, which is not a ready-made one: go on with it in Python, by "
+            "fit(..., resume=True)"
+        )
+    return RunConfig.from_table(table)

@@ -90,10 +90,10 @@ def metric_names(scores: Scores) -> list[str]:
 
 
 def mean_score(scores: Scores, metric: str) -> float:
-    """The mean of a metric over the objectives that have it.
+    """The mean of a metric over the objectives that have it; NaN if none has.
 
     >>> mean_score({"click": {"loss": 1.0, "accuracy": 0.9}, "dwell": {"loss": 2.0}}, "accuracy")
     0.9
     """
     found = [values[metric] for values in scores.values() if metric in values]
-    return sum(found) / len(found)
+    return sum(found) / len(found) if found else math.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
         unfinished.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def file_name(text: str) -> str:
+    """A text as a name that every file system takes.
+
+    >>> file_name("K = 5: left/right")
+    'K___5__left_right'
+    """
+    return re.sub(r"[^\w.-]", "_", text)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from fedcmoo.evaluation import metric_names
+from fedcmoo.files import write_json
 from fedcmoo.metrics.starvation import REMEDY
 from fedcmoo.report.run_charts import run_chart, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table, count, size
-from fedcmoo.run import Run
+from fedcmoo.run import RESULT, Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +84,11 @@ class Result(Run):
             "seconds": self.seconds,
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),
         }
+
+    def save(self, folder: Path) -> None:
+        """Write curves.png and, last, result.json."""
+        self.plot(folder / "curves.png")
+        write_json(folder / RESULT, self.summary())
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:
         """Curves of every objective's metrics and loss, and of the weights.

@@ -14,6 +14,9 @@ from fedcmoo.methods import METHODS
 from fedcmoo.metrics.starvation import starved
 from fedcmoo.settings import read_toml
 
+CONFIG, HISTORY, RESULT = "config.toml", "history.jsonl", "result.json"
+"""The files of a run's folder that tables and figures are made of."""
+
 NOT_RESULTS = ("engine", "data", "checkpoint_every")
 """Settings of a run that do not change what it computes, but for the engine's numerics."""
 
@@ -118,10 +121,10 @@ class SavedRun(Run):
     def read(cls, folder: Path) -> Self:
         """The run in a folder. A run within a sweep has its settings from the sweep, and its name from its folder."""
         config: dict[str, Any] = {"problem": {"name": folder.parent.name}, "method": {"name": folder.name}}
-        own, sweep = folder / "config.toml", folder.parent.parent / "sweep.toml"
+        own, sweep = folder / CONFIG, folder.parent.parent / "sweep.toml"
         if own.exists():
             config |= read_toml(own)
         elif sweep.exists():
             name = folder.name.replace("_", ":") if folder.parent.name == "points" else folder.name
             config = {**read_toml(sweep), "method": {"name": name}}
-        return cls(config, read_history(folder / "history.jsonl"), folder)
+        return cls(config, read_history(folder / HISTORY), folder)

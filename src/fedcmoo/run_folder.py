@@ -1,10 +1,13 @@
 """A run's folder: configuration, history, checkpoints and model, each of them whole at any moment.
 
-config.toml                      what was run (written by the command line)
+config.toml                      what was run
 history.jsonl                    a line per round
 checkpoint.safetensors           the server's state after some round
 checkpoint-previous.safetensors  the one before it
 model.safetensors                the final model's state dict
+best.safetensors                 that of the best model, with the callback BestModel
+curves.png                       the curves of the finished run
+result.json                      its scores, weights and traffic, written last
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ from fedcmoo.files import DamagedError, remove_unfinished, write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.identity import Identity, differences
 from fedcmoo.rounds import Server
+from fedcmoo.run import CONFIG, HISTORY, RESULT
+from fedcmoo.settings import Table, write_toml
 
-HISTORY, NEWEST, PREVIOUS = "history.jsonl", "checkpoint.safetensors", "checkpoint-previous.safetensors"
+MODEL, NEWEST, PREVIOUS = "model.safetensors", "checkpoint.safetensors", "checkpoint-previous.safetensors"
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +77,14 @@ class RunFolder:
         if not records:
             for name in (NEWEST, PREVIOUS):
                 (self.path / name).unlink(missing_ok=True)
+        (self.path / RESULT).unlink(missing_ok=True)  # it says that the run is finished
         self._saved = server.round
         self._history = history.open("a")
         return records
+
+    def save_config(self, config: Table) -> None:
+        """Write the settings of the run."""
+        write_atomically(self.path / CONFIG, write_toml(config).encode())
 
     def append(self, record: Record) -> None:
         """Add a round to the history."""
@@ -125,11 +135,6 @@ class RunFolder:
                 "go on with the settings and data it was begun with, or choose another folder"
             )
 
-    def save_model(self, module: nn.Module) -> None:
-        """Write the model's state dict."""
-        state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
-        write_atomically(self.path / "model.safetensors", safetensors.torch.save(state))
-
     def close(self) -> None:
         """Close the history file."""
         if self._history is not None:
@@ -138,6 +143,12 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def save_model(path: Path, module: nn.Module) -> None:
+    """Write a model's state dict as a safetensors file."""
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+    write_atomically(path, safetensors.torch.save(state))
 
 
 def _make(folder: Path) -> None:

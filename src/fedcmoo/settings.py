@@ -74,6 +74,29 @@ def from_registry(registry: Registry, value: Any, where: str) -> Any:
     return from_table(registry[name], {k: v for k, v in table.items() if k != "name"}, where, name)
 
 
+def object_of(value: Any, registry: Registry, where: str) -> Any:
+    """The object that a name stands for; objects stay as they are, and a class is an error that says what to write."""
+    if isinstance(value, type):
+        raise TypeError(f"{where} must be an object such as {value.__name__}(), but got the class {value.__name__}")
+    return from_registry(registry, value, where) if isinstance(value, str) else value
+
+
+def resolve_names(settings: Any) -> None:
+    """Put objects in the place of names, in all fields with a registry: so `FedCMOO(weights="upgrad")` works."""
+    for f in fields(settings):
+        registry = f.metadata.get("registry")
+        if registry is not None:
+            object.__setattr__(settings, f.name, object_of(getattr(settings, f.name), registry, f.name))
+
+
+def described(settings: Any, registry: Registry) -> Table:
+    """The table of a settings object; the name of its class alone where no configuration could mention it."""
+    try:
+        return to_table(settings, registry)
+    except SettingsError:
+        return {"name": type(settings).__name__}
+
+
 def to_table(settings: Any, registry: Registry | None = None) -> Table:
     """The table from which `from_table` (or, with its registry, `from_registry`) makes an equal object."""
     table: Table = {}

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Metric, Objective, Problem, fit
 from fedcmoo.acceptance import Acceptance
-from fedcmoo.callbacks import EarlyStop
 from fedcmoo.client import DivergedError
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
@@ -84,8 +83,6 @@ def test_a_metric_that_is_none_and_one_that_is_missing() -> None:
     problem.objectives = [Objective("a", SquaredDistance(0), [Metric("rows", lambda x, t: x.sum(dim=1))])]
     with pytest.raises(ValueError, match="metric 'rows' of objective 'a' must be a scalar"):
         fit(problem, FedAvg())
-    with pytest.raises(ValueError, match="EarlyStop needs 'accuracy' of 'f0'"):
-        fit(quadratics(), FedAvg(), 1, callbacks=[EarlyStop("accuracy", split="test")])
 
 
 def test_shared_parameters_that_do_not_exist() -> None:

@@ -13,12 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
-from fedcmoo.callbacks import EarlyStop, TensorBoard
-from fedcmoo.engines import Local
+from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.files import write_atomically
 from fedcmoo.gram import Exact
-from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.optimizers import SGD, Adagrad, Adam, Optimizer, Yogi
 from fedcmoo.parameters import FlatModel
@@ -205,39 +202,6 @@ def test_clients_are_looked_up_only_when_asked() -> None:
     problem.clients = Lazy(10_000)
     result = fit(problem, FedAvg(), rounds=2, clients_per_round=5)
     assert problem.clients.asked == {0} | {i for r in result.history for i in r.cohort}
-
-
-def test_early_stop_and_own_callbacks() -> None:
-    seen: list[int] = []
-
-    class Watch(Callback):
-        def after_round(self, record: Record) -> None:
-            seen.append(record.round)
-
-    # At the minimum from the start, nothing gets better: one evaluation to set the mark, two to wait.
-    problem = quadratics(M=1)
-    method = FedAvg(client_lr=1.0, local_steps=1, batch_size=None)
-    result = fit(
-        problem,
-        method,
-        rounds=50,
-        clients_per_round=problem.N,
-        evaluate_every=1,
-        callbacks=[EarlyStop(patience=2, split="test", min_delta=1e-9), Watch()],
-    )
-    assert len(result.history) == 3
-    assert seen == [1, 2, 3]
-
-
-def test_tensorboard_files_hold_the_curves(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    fit(classification(), FedAvg(local_steps=1), 3, evaluate_every=1, callbacks=[TensorBoard(tmp_path)], engine=Local())
-    events = accumulator.EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [e.step for e in events.Scalars("test/accuracy/first")] == [1, 2, 3]
-    with pytest.raises(ValueError, match="clients_per_round"):
-        fit(classification(), FedAvg(), clients_per_round=1000, callbacks=[TensorBoard(tmp_path / "none")])
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_model_that_returns_a_dict() -> None:

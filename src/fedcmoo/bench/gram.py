@@ -29,6 +29,7 @@ from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
+from fedcmoo.settings import Table
 from fedcmoo.training import fit
 from fedcmoo.types import Matrix
 from fedcmoo.weights.find_weights import unit_scale
@@ -113,6 +114,7 @@ def bench_gram(
     callbacks: Sequence[Callback] = (),
     folder: Path | None = None,
     resume: bool = False,
+    config: Table | None = None,
 ) -> GramBench:
     """Train, and compare every estimator at equal budgets with the exact Gram matrix of the same cohort's Jacobians.
 
@@ -124,7 +126,7 @@ def bench_gram(
         budgets: uploads in multiples of d numbers.
         only: compare estimators whose name contains one of these; all of them by default. Large models compute their
             Jacobians anew for every estimator.
-        clients_per_round, seed, callbacks, folder, resume: as in `fit`.
+        clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
     if every < 1:
         raise ValueError(f"every must be at least 1, but got {every}")
@@ -148,6 +150,7 @@ def bench_gram(
         callbacks=callbacks,
         folder=folder,
         resume=resume,
+        config=config,
     )
     records = [record for record in result.history if (record.round - 1) % every == 0]
     rows = [_row(entry, records) for entry in measured]

@@ -14,7 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedcmoo.callbacks.base import Callback, Run
+from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.history import Record
 
 WIDE = 80
@@ -33,8 +33,8 @@ class ProgressBar(Callback):
         self._progress: Progress | None = None
         self._last = ""
 
-    def on_start(self, run: Run) -> None:
-        self._rounds = run.rounds
+    def on_start(self, training: Training) -> None:
+        self._rounds = training.rounds
         if not self.console.is_terminal:
             return
         details = [
@@ -51,7 +51,7 @@ class ProgressBar(Callback):
             TimeRemainingColumn(),
             console=self.console,
         )
-        self._task = self._progress.add_task("", total=run.rounds, completed=len(run.history), speed="")
+        self._task = self._progress.add_task("", total=training.rounds, completed=len(training.history), speed="")
         self._progress.start()
 
     def after_round(self, record: Record) -> None:

@@ -55,8 +55,8 @@ def compare(
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
     reached. It is an objective's first metric that is meant; right:loss=0.3 names another one.
     """
-    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers
-    from fedcmoo.comparison import compare as run_comparison
+    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers, short_name
+    from fedcmoo.comparison import compare_configs
     from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
 
@@ -72,9 +72,9 @@ def compare(
         known = columns(first.build()) if targets else []
         for wanted in targets:
             wanted.check(known)
-        folder = folder or Path("runs") / f"compare-{first.problem.name}"
+        folder = folder or Path("runs") / f"compare-{short_name(first)}"
         try:
-            comparison = run_comparison(configs, folder, _with_progress)
+            comparison = compare_configs(configs, folder, _with_progress)
         except KeyboardInterrupt:
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None

@@ -59,12 +59,12 @@ def pareto(
     interrupted, and with more rounds or preferences adds to what is there. Afterwards, --pick 2:1 tells which model is
     nearest to a preference.
     """
-    from fedcmoo.cli.resolving import given, resolve
+    from fedcmoo.cli.resolving import given, resolve, short_name
 
     with errors_for_people():
         options = given(rounds=rounds, seed=seed, engine=engine, data=data and str(data))
         resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options, sweep=True)
-        folder = folder or Path("runs") / f"pareto-{resolved.problem.name}"
+        folder = folder or Path("runs") / f"pareto-{short_name(resolved)}"
         if pick is not None:
             _pick(folder, pick, as_json)
             return

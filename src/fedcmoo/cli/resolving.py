@@ -12,9 +12,11 @@ from fedcmoo.cli.options import err
 from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
+from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
-from fedcmoo.run_folder import HISTORY, NEWEST, PREVIOUS
+from fedcmoo.run import HISTORY
+from fedcmoo.run_folder import NEWEST, PREVIOUS
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
 
 
@@ -34,6 +36,8 @@ def resolve(
     file, over = read_toml(config) if config is not None else {}, settings(sets)
     problem = _name(over.get("problem")) or problem or _name(file.get("problem")) or "two-digits"
     method = _name(over.get("method")) or method or _name(file.get("method")) or "fedcmoo"
+    own = {"problem": {"name": OwnProblem.name, "source": problem}} if ":" in problem else {}
+    problem = OwnProblem.name if own else problem
     known("problem", problem, [*PROBLEMS, *variants()])
     known("method", method, METHODS)
     base = preset(problem, method, small, sweep)
@@ -42,9 +46,15 @@ def resolve(
     for kind in ("problem", "method"):
         if _name(file.get(kind)) not in (None, base[kind]["name"]):
             del file[kind]
-    table = merge(merge(base, file), merge(options, over))
+    table = merge(merge(merge(base, file), own), merge(options, over))
     _check_engine_has_a_name(table.get("engine"))
     return RunConfig.from_table(table)
+
+
+def short_name(config: RunConfig) -> str:
+    """What the folders of a configuration's problem are called."""
+    problem = config.problem
+    return problem.source.replace(":", "-") if isinstance(problem, OwnProblem) else problem.name
 
 
 def known(kind: str, name: str, names: Collection[str]) -> None:

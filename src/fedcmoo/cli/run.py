@@ -64,7 +64,7 @@ def run(
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (go on with: fedcmoo resume FOLDER).
     """
-    from fedcmoo.cli.resolving import given, new_folder, resolve
+    from fedcmoo.cli.resolving import given, new_folder, resolve, short_name
     from fedcmoo.methods import METHODS
 
     with errors_for_people():
@@ -88,7 +88,7 @@ def run(
         resolved = resolve(problem, method, config, small, sets or [], options)
         if upload is not None:
             resolved = replace(resolved, method=resolved.method.within(upload))
-        name = f"{resolved.problem.name}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
+        name = f"{short_name(resolved)}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
         train(resolved, new_folder(folder, name), resume=False, as_json=as_json, tensorboard=tensorboard)
 
 

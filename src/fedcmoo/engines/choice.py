@@ -57,8 +57,8 @@ def choose_engine(
             "fit was called while a worker imported the main script; put the call under `if __name__ == '__main__':`"
         )
     if engine is not None:
-        if isinstance(engine, type) or not hasattr(engine, "start"):
-            raise TypeError(f"engine must be one such as Local(), but got {engine!r}; names are for RunConfig")
+        if not hasattr(engine, "start"):
+            raise TypeError(f"engine must be one such as Local(), but got {engine!r}")
         return engine
     workers = min(usable_cores(), clients_per_round, workers_in_memory(sizes))
     if workers <= 1 or seconds_of_step(problem, channels, sizes, batch_size) * steps < WORTH_WORKERS:

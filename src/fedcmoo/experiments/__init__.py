@@ -17,6 +17,7 @@ from fedcmoo.experiments.loans import Loans
 from fedcmoo.experiments.mixed_digits import MixedDigits
 from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
 from fedcmoo.experiments.multimnist import MultiMNIST
+from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.experiments.qm9 import QM9
 from fedcmoo.experiments.two_digits import TwoDigits
 
@@ -24,7 +25,7 @@ PROBLEMS: dict[str, type[ReadyProblem]] = {
     problem.name: problem
     for problem in (
         *(TwoDigits, MixedDigits, DigitGroups, Loans, Couples),
-        *(MultiMNIST, MNISTFMNIST, CIFAR10MNIST, CelebA, CelebA5, QM9),
+        *(MultiMNIST, MNISTFMNIST, CIFAR10MNIST, CelebA, CelebA5, QM9, OwnProblem),
     )
 }
 """By the name that `fedcmoo run` and `fedcmoo list` use."""

@@ -13,12 +13,12 @@ from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
 from fedcmoo.engines.remote import Remote
-from fedcmoo.files import write_json
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.result import Result
+from fedcmoo.run import RESULT
 from fedcmoo.settings import from_table
 from fedcmoo.training import fit
 
@@ -94,7 +94,7 @@ def run(
     folder = None if settings.folder is None else Path(settings.folder)
     if folder is not None:
         # It says that the run succeeded, so none of an earlier run may be left.
-        (folder / "result.json").unlink(missing_ok=True)
+        (folder / RESULT).unlink(missing_ok=True)
     result = fit(
         problem(context),
         method(context),
@@ -111,8 +111,6 @@ def run(
         stages=stages,
         privacy=privacy,
     )
-    if folder is not None:
-        write_json(folder / "result.json", result.summary())
     print(result)
     return result
 

@@ -12,6 +12,7 @@ from fedcmoo.gram.base import OnePhase, gram_matrix
 from fedcmoo.gram.exact import Jacobian
 from fedcmoo.messages import Message
 from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix
 
 
@@ -28,6 +29,7 @@ class OneWay(OnePhase):
     budget: float = 1.0
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         check_budget(self.budget)
 
     def contribution(self, batch_size: int | None) -> Contribution:

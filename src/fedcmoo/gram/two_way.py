@@ -17,6 +17,7 @@ from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Field, Message
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix
 
 
@@ -42,6 +43,7 @@ class TwoWay(Gram):
     budget: float = 1.0
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         check_budget(self.budget)
 
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:

@@ -14,6 +14,7 @@ from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Message
 from fedcmoo.randomness import derive
 from fedcmoo.rounds import Ask, Server
+from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix
 
 COHORTS = ("jacobian-1", "jacobian-2")
@@ -42,6 +43,7 @@ class Unbiased(Gram):
     clients: int | None = None
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         check_budget(self.budget)
         if self.clients is not None and self.clients < 1:
             raise ValueError(f"clients must be at least 1, but got {self.clients}")

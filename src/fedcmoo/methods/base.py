@@ -20,6 +20,7 @@ from fedcmoo.methods.compressed import Compressed
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes, Sums
+from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import RememberingWeights, Rule, weigh
@@ -52,6 +53,7 @@ class Method(ABC):
     update_budget: float = 0.03
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         positive(client_lr=self.client_lr, server_lr=self.server_lr, update_budget=self.update_budget)
         at_least_one(local_steps=self.local_steps, batch_size=self.batch_size)
 

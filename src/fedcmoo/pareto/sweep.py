@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
@@ -14,7 +13,7 @@ from typing import Any
 from fedcmoo.callbacks import Callback
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
-from fedcmoo.files import write_json
+from fedcmoo.files import file_name, write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
 from fedcmoo.methods.base import Method
@@ -86,7 +85,7 @@ def sweep(
     points = [runs.point(f"points/{_place(r)}", replace(method, preference=r), ratio_text(r), r) for r in asked]
     names = tuple(objective.name for objective in problem.objectives)
     alone = [
-        runs.point(f"single/{_file_name(name)}", _baseline(method, k, problem.M), f"{name} alone")
+        runs.point(f"single/{file_name(name)}", _baseline(method, k, problem.M), f"{name} alone")
         for k, name in enumerate(names if single else ())
     ]
     average = runs.point("baselines/fedavg", _baseline(method, None, problem.M), "FedAvg") if fedavg else None
@@ -200,8 +199,3 @@ def _place(preference: tuple[float, ...]) -> str:
         parts += [number] * n if n < 4 else [f"{number}x{n}"]
     text = "_".join(parts)
     return text if len(text) < 100 else f"{text[:80]}-{derive(0, text):x}"
-
-
-def _file_name(text: str) -> str:
-    """A name that every file system takes."""
-    return re.sub(r"[^\w.-]", "_", text)

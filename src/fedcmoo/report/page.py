@@ -92,7 +92,8 @@ def _section(section: Section) -> str:
 def _chart(chart: Chart) -> str:
     panels = [asdict(panel) | {"axes": panel.axes} for panel in chart.panels]
     axes = next((panel.axes for panel in chart.panels if len(panel.axes) > 1), [])
-    data = json.dumps({"panels": panels, "axes": axes, "colours": chart.colours}, allow_nan=False)
+    text = json.dumps({"panels": panels, "axes": axes, "colours": chart.colours})
+    data = json.dumps(json.loads(text, parse_constant=lambda name: None))  # JSON has no NaN
     data = data.replace("</", "<\\/")  # "</" could end the script element early
     places = "".join(f'<div class="panel{" radial" if panel.spokes else ""}"></div>' for panel in chart.panels)
     size = {1: " one", 2: " two"}.get(len(chart.panels), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,7 +34,9 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
     """The last scores of every objective, a column for each label: mean and standard deviation over seeds."""
     rows = []
     for name, metric in _columns(runs):
-        cells = [[run.scores[name][metric] for run in same if name in run.scores] for same in runs.values()]
+        cells = [
+            [run.scores[name][metric] for run in same if metric in run.scores.get(name, {})] for same in runs.values()
+        ]
         rows.append([f"{name} {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
     for metric in _averaged(runs):
         cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
@@ -55,7 +58,7 @@ def run_chart(run: Run) -> Chart:
     panels = []
     for metric in metric_names(run.scores):
         names = [name for name, values in run.scores.items() if metric in values]
-        curves = {name: [scores[name][metric] for _, scores in run.evaluated] for name in names}
+        curves = {name: [value_of(name, metric)(scores) for _, scores in run.evaluated] for name in names}
         lines = [Line(name, x, thinned(curve), style=_style(at)) for name, curve in curves.items()]
         panels.append(Panel(f"{split} {metric}", metric, lines))
     rounds = [record.round for record in run.history]
@@ -128,7 +131,7 @@ def mean_of(metric: str) -> Callable[[Scores], float]:
 
 def value_of(objective: str, metric: str) -> Callable[[Scores], float]:
     """One objective's metric."""
-    return lambda scores: scores[objective][metric]
+    return lambda scores: scores[objective].get(metric, math.nan)
 
 
 def _columns(runs: LabelledRuns) -> list[tuple[str, str]]:

@@ -14,7 +14,6 @@ from fedcmoo.files import write_atomically
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.reproduce.study import StudyConfig
 from fedcmoo.run import SavedRun
-from fedcmoo.settings import write_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +41,6 @@ class GramStudy(StudyConfig):
         """Measure, or go on with it."""
         if not isinstance(self.method, (FedCMOO, FedCMOOPref)):
             raise ValueError(f"method must be one that estimates a Gram matrix, but got {type(self.method).__name__}")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "config.toml", write_toml(self.to_table()).encode())
         bench = bench_gram(
             self.build(),
             self.method,
@@ -55,6 +52,7 @@ class GramStudy(StudyConfig):
             callbacks=callbacks,
             folder=folder,
             resume=resume,
+            config=self.to_table(),
         )
         write_atomically(folder / FILE, json.dumps(bench.summary(), indent=1).encode())
         about = {"rounds": self.rounds, "seconds": SavedRun.read(folder).seconds}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
+from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.base import WEIGHTS, Rule, check_rule, weigh
 from fedcmoo.weights.gramian import unit_lengths
@@ -34,6 +35,7 @@ class Normalized:
     weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
 
     def __post_init__(self) -> None:
+        resolve_names(self)
         check_rule(self.weights)
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:

@@ -1,0 +1,113 @@
+"""Keep the best model of a run, by one objective, by a metric, or by the mean rank over objectives."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from scipy.stats import rankdata
+from torch import nn
+
+from fedcmoo.callbacks.base import Callback, Training
+from fedcmoo.evaluation import Scores, columns
+from fedcmoo.history import Record
+from fedcmoo.run_folder import save_model
+
+BEST = "best.safetensors"
+RANK = "rank"
+
+
+class Best:
+    """Tells of each evaluation whether it is the best so far.
+
+    Args:
+        metric: "rank", "loss" or the name of a metric. By "rank" the best evaluation is the one whose losses have the
+            lowest mean rank over objectives among all evaluations so far: losses of different kinds count alike.
+            Otherwise it is the one with the best mean over the objectives that have the metric.
+        objective: only this one counts; None for all of them.
+        split: which data are evaluated.
+        min_delta: by how much a mean must be better to count; ranks have no such threshold.
+    """
+
+    def __init__(
+        self,
+        metric: str = RANK,
+        objective: str | None = None,
+        split: Literal["validation", "test"] = "validation",
+        min_delta: float = 0.0,
+    ) -> None:
+        if split not in ("validation", "test"):
+            raise ValueError(f"split must be 'validation' or 'test', but got {split!r}")
+        self.metric, self.objective, self.split, self.min_delta = metric, objective, split, min_delta
+
+    def start(self, training: Training) -> None:
+        """Check that the problem has what is watched, and forget other runs."""
+        problem = training.problem
+        if getattr(problem, self.split) is None:
+            raise ValueError(f"the best model is chosen on {self.split} data, but the problem has none")
+        wanted = "loss" if self.metric == RANK else self.metric
+        known = [(name, metric) for name, metric in columns(problem) if self.objective in (None, name)]
+        self._names = [name for name, metric in known if metric == wanted]
+        if not self._names:
+            what = f"objective {self.objective!r}" if self.objective else "some objective"
+            raise ValueError(f"{what} must have the metric {wanted!r}, but there are only {known or columns(problem)}")
+        higher = {m.name for objective in problem.objectives for m in objective.metrics if m.higher_is_better}
+        self._metric, self._sign = wanted, -1.0 if wanted in higher else 1.0
+        self._rows: list[list[float]] = []
+        self._best = float("inf")
+
+    def update(self, record: Record) -> bool | None:
+        """Whether the evaluation of a round is the best so far; None for a round without one."""
+        scores: Scores | None = getattr(record, self.split)
+        if scores is None:
+            return None
+        worst = self._sign * float("inf")  # of a metric that was NaN
+        self._rows.append([self._sign * scores[name].get(self._metric, worst) for name in self._names])
+        if self.metric == RANK:
+            ranks = rankdata(np.array(self._rows), axis=0).mean(axis=1)
+            return bool((ranks[:-1] > ranks[-1]).all())
+        mean = float(np.mean(self._rows[-1]))
+        is_best = mean < self._best - self.min_delta
+        self._best = min(mean, self._best) if is_best else self._best
+        return is_best
+
+
+class BestModel(Callback):
+    """Keeps the model of the best evaluation, and writes it to `best.safetensors` in the run's folder.
+
+    Args:
+        metric, objective, split, min_delta: what is best, as in `Best`.
+
+    Attributes:
+        model: the best model so far; None before the first evaluation, and after a resume until there is a better one
+            (its parameters are in the folder).
+        round: the round that it is of.
+
+    >>> best = BestModel("accuracy", objective="left")
+    """
+
+    def __init__(
+        self,
+        metric: str = RANK,
+        objective: str | None = None,
+        split: Literal["validation", "test"] = "validation",
+        min_delta: float = 0.0,
+    ) -> None:
+        self._best = Best(metric, objective, split, min_delta)
+        self.model: nn.Module | None = None
+        self.round: int | None = None
+
+    def on_start(self, training: Training) -> None:
+        self._training = training
+        self._best.start(training)
+        self.model = self.round = None
+        for record in training.history:
+            if self._best.update(record):
+                self.round = record.round
+
+    def after_round(self, record: Record) -> None:
+        if not self._best.update(record):
+            return
+        self.model, self.round = self._training.model(), record.round
+        if self._training.folder is not None:
+            save_model(self._training.folder / BEST, self.model)

@@ -1,0 +1,53 @@
+"""Runs in MLflow (extra `mlflow`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fedcmoo.callbacks.base import Callback, Training
+from fedcmoo.callbacks.numbers import numbers
+from fedcmoo.history import Record
+from fedcmoo.methods import METHODS
+from fedcmoo.optional import require
+from fedcmoo.settings import described, flatten
+
+
+class MLflow(Callback):
+    """Losses, metrics, weights, traffic and seconds of every round; the method's settings as parameters.
+
+    Args:
+        experiment: which experiment the run belongs to.
+        tracking_uri: of the server or the local store; None for MLflow's own default.
+        run_name: what the run is called.
+    """
+
+    def __init__(
+        self, experiment: str = "fedcmoo", tracking_uri: str | None = None, run_name: str | None = None
+    ) -> None:
+        self._mlflow = require("mlflow", extra="mlflow")
+        self._experiment, self._uri, self._name = experiment, tracking_uri, run_name
+        self._client: Any = None
+
+    def on_start(self, training: Training) -> None:
+        self._client = self._mlflow.MlflowClient(self._uri)
+        found = self._client.get_experiment_by_name(self._experiment)
+        number = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
+        self._run = self._client.create_run(number, run_name=self._name).info.run_id
+        self._status = "FAILED"
+        settings = {"problem": training.problem.name, "method": described(training.method, METHODS)}
+        for name, value in flatten(settings).items():
+            self._client.log_param(self._run, name, value)
+
+    def after_round(self, record: Record) -> None:
+        for name, value in numbers(record).items():
+            # MLflow's names may have no other signs than these.
+            self._client.log_metric(self._run, re.sub(r"[^\w./ -]", "_", name), value, step=record.round)
+
+    def on_end(self, result: object) -> None:
+        self._status = "FINISHED"
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.set_terminated(self._run, self._status)
+            self._client = None

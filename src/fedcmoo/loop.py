@@ -1,0 +1,219 @@
+"""The loop over rounds: asks, evaluations, callbacks and checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedcmoo.acceptance import Acceptance, undone_in_a_row
+from fedcmoo.callbacks.base import Callback
+from fedcmoo.client import DivergedError
+from fedcmoo.contributions import Channels, finish
+from fedcmoo.engines import Session
+from fedcmoo.evaluation import not_finite
+from fedcmoo.history import Record
+from fedcmoo.interrupts import Interrupts
+from fedcmoo.messages import Message
+from fedcmoo.methods.base import Method
+from fedcmoo.metrics.gradients import of_round
+from fedcmoo.metrics.starvation import LOW_WEIGHT, REMEDY, starved
+from fedcmoo.privacy.differential import PrivateRun
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Ask, Server, Sums, drive
+from fedcmoo.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    """Rounds, one after the other."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        channels: Channels,
+        session: Session,
+        server: Server,
+        folder: RunFolder | None,
+        callbacks: Sequence[Callback],
+        history: list[Record],
+        acceptance: Acceptance,
+        private: PrivateRun | None,
+    ) -> None:
+        self.problem, self.method, self.channels = problem, method, channels
+        self.session, self.server = session, server
+        self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
+        self.private = private
+        self.interrupts = Interrupts()
+        self.warned_of: set[str] = set()
+        self.latest = self.proven = _snapshot(server)
+
+    def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
+        """Rounds until there are `rounds`, the privacy budget is used up, or a callback says stop.
+
+        Whatever ends the loop, what is done is saved.
+        """
+        with self.interrupts:
+            try:
+                while self._goes_on(rounds):
+                    record = self._proven_round(clients_per_round)
+                    self._accept_or_undo(record)
+                    if record.round % evaluate_every == 0 or not self._goes_on(rounds):
+                        self._evaluate(record)
+                    self._note(record)
+                    self._warn_of_starved()
+                    stop = any([callback.after_round(record) for callback in self.callbacks])  # noqa: C419 - ask all
+                    if record.round % checkpoint_every == 0:
+                        self._save()
+                    self._check_patience()
+                    if stop:
+                        break
+            finally:
+                self._save()
+                self.interrupts.saved()
+
+    def _goes_on(self, rounds: int) -> bool:
+        t = self.server.round
+        return t < rounds and (self.private is None or self.private.allows(t))
+
+    def _proven_round(self, clients_per_round: int) -> Record:
+        """A round, after which the model before it is known to be one that clients can train on.
+
+        If they cannot, that model is not worth a checkpoint: the one before it is what the run leaves behind.
+        """
+        try:
+            record = self._round(clients_per_round)
+        except DivergedError:
+            self.latest = self.proven
+            raise
+        self.proven = self.latest
+        return record
+
+    def _accept_or_undo(self, record: Record) -> None:
+        """Keep what this round made of the server, or go back to the state before it."""
+        server = self.server
+        record.undone = self.acceptance.objection(server)
+        if record.undone is not None:
+            log.warning("round %d is undone: %s", record.round, record.undone)
+            before = _snapshot(self.latest)
+            server.x, server.buffers, server.counters = before.x, before.buffers, before.counters
+            server.w, server.memory, server.G, server.notes = before.w, before.memory, None, {}
+            server.client_states = before.client_states
+        names = [objective.name for objective in self.problem.objectives]
+        record.weights = dict(zip(names, server.w.tolist(), strict=True))
+        record.notes |= server.notes
+        if server.G is not None:
+            record.gram = server.G.tolist()
+            record.grad_norm_sq = float(server.w @ server.G @ server.w)
+            record.notes |= of_round(server.G)
+        if self.private is not None:
+            record.notes["epsilon"] = self.private.epsilon
+
+    def _note(self, record: Record) -> None:
+        """The round is done: it is part of the history, and the server's state is worth saving."""
+        with self.interrupts.held():
+            self.history.append(record)
+            if self.folder is not None:
+                self.folder.append(record)
+            self.latest = _snapshot(self.server)
+
+    def _warn_of_starved(self) -> None:
+        if self.history[-1].scores is None:
+            return
+        for name in set(starved(self.history)) - self.warned_of:
+            self.warned_of.add(name)
+            log.warning(
+                "objective %r is starved: its weight has stayed below %g while its loss stood still or rose. %s",
+                *(name, LOW_WEIGHT, REMEDY),
+            )
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            with self.interrupts.held():
+                self.folder.save(self.latest)
+            self.server.saved_client_states = (*self.server.saved_client_states[-1:], self.latest.client_states)
+
+    def _check_patience(self) -> None:
+        undone = undone_in_a_row(self.history)
+        if undone > self.acceptance.patience:
+            raise DivergedError(
+                f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}; "
+                f"the model is that of round {len(self.history) - undone}"
+            )
+
+    def _round(self, clients_per_round: int) -> Record:
+        server = self.server
+        server.start_round(clients_per_round)
+        if self.private is not None:
+            self.private.start_round(server)
+        record = Record(server.round + 1, [], {})
+        has_model: dict[int, str] = {}
+        client_states: dict[int, Message] = {}
+
+        def answer(ask: Ask) -> Sums:
+            record.cohort = record.cohort or list(server.cohort)  # a method may ask others than those drawn
+            sums = self._ask(ask, record, has_model)
+            client_states.update(sums.client_states)
+            if sums.P_k is not None:
+                server.notes["left_out"] = float(server.w[(sums.P_k == 0).numpy()].sum())
+            return sums
+
+        start = time.perf_counter()
+        drive(self.method.round(server), answer)
+        record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
+        server.client_states = server.client_states | client_states  # the server has used the replies
+        server.round += 1
+        return record
+
+    def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:
+        """Put one ask to the engine; count bytes, seconds and failures."""
+        server = self.server
+        if self.private is not None:
+            self.private.check(ask, server)
+        clients = server.cohort if ask.clients is None else ask.clients
+        start = time.perf_counter()
+        sums = self.session.ask(ask, server) if clients else Sums()
+        seconds = time.perf_counter() - start
+        version = server.model.version
+        need_model = [i for i in clients if has_model.get(i) != version]
+        down = len(clients) * ask.nbytes + len(need_model) * server.sizes.model_bytes
+        has_model |= dict.fromkeys(clients, version)
+        for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
+            ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
+        record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
+        record.failures |= {str(i): why for i, why in sums.failures.items()}
+        if sums.count == 0 and (clients or self.private is None):  # of nobody, a private round has the noise alone
+            raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
+        finish(sums, self.channels, ask.messages, server)
+        # A client that failed in one phase takes no part in the next.
+        server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
+        return sums
+
+    def _evaluate(self, record: Record) -> None:
+        start = time.perf_counter()
+        if self.problem.test is not None:
+            record.test = self.session.evaluate(self.server, "test")
+        if self.problem.validation is not None:
+            record.validation = self.session.evaluate(self.server, "validation")
+        record.seconds["evaluate"] = time.perf_counter() - start
+        for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
+            for objective, metric, value in not_finite(scores):
+                if metric == "loss":
+                    raise DivergedError(
+                        f"objective {objective!r} became NaN or infinite in round {record.round}: "
+                        f"its {split} loss is {value}"
+                    )
+                log.warning("%s of %r is %s on %s data: it is left out", metric, objective, value, split)
+                del scores[objective][metric]
+
+
+def _snapshot(server: Server) -> Server:
+    """The state between two rounds, safe from what the next round changes."""
+    copied = replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
+    copied.client_states = dict(server.client_states)
+    return copied
