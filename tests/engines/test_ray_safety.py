@@ -53,7 +53,7 @@ def listening(processes: set[int]) -> list[str]:
     for process in processes:
         for descriptor in Path(f"/proc/{process}/fd").glob("*"):
             try:
-                inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))  # noqa: PTH115
+                inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
             except OSError:
                 continue
     rows = [row.split() for name in ("tcp", "tcp6") for row in Path("/proc/net", name).read_text().splitlines()[1:]]
