@@ -54,7 +54,7 @@ def test_a_sweep_and_its_models(tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["--preferences", "1:2:3"], "one number per objective (2)"),
-        (["--preferences", "1:0"], "positive and finite"),
+        (["--preferences", "1:0"], "from 1e-6 to 1e6"),
         (["--preferences", "1:1,1:1"], "preferences must be different, but 1:1 asks for the same as 1:1"),
         (["--preferences", "1:2,2:4"], "preferences must be different, but 2:4 asks for the same as 1:2"),
         (["--preferences", "some"], "numbers with colons between them, such as 2:1"),
