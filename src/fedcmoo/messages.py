@@ -75,8 +75,8 @@ class Message(Mapping[str, Tensor]):
         return self[name], Message(**{n: array for n, array in self.items() if n != name})
 
     def cpu(self) -> Message:
-        """The message with its arrays in main memory, laid out as after a transfer: products of matrices in another layout
-        may differ in their last bits."""
+        """The message with its arrays in main memory, contiguous as after a transfer: products of matrices with other
+        strides may differ in their last bits."""
         return Message(**{name: array.detach().cpu().contiguous() for name, array in self.items()})
 
     def encode(self) -> bytes:
