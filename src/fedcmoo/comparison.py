@@ -131,7 +131,7 @@ def compare_configs(
     on. A folder with rounds of another configuration is an error, before anything runs.
 
     Args:
-        configs: by the name of a method, one configuration for each seed.
+        configs: by the name of a method or another label, one configuration for each seed.
         folder: of the comparison.
         run: how to run one (with a progress bar, say).
     """
@@ -140,7 +140,7 @@ def compare_configs(
     }
     begun = {path: _is_begun(config, path) for seeds in places.values() for config, path in seeds}
     results = {
-        METHODS[name].label(): [run(config, path, begun[path]) for config, path in seeds]
+        METHODS[name].label() if name in METHODS else name: [run(config, path, begun[path]) for config, path in seeds]
         for name, seeds in places.items()
     }
     comparison = Comparison(results)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,17 @@ UNFINISHED = ".unfinished"
 
 class DamagedError(ValueError):
     """A file whose content is not what was written."""
+
+
+@contextmanager
+def reading(what: str | Path) -> Iterator[None]:
+    """Turn whatever a parser raises on damaged content into one error that names the file."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except Exception as error:
+        raise DamagedError(f"{what} cannot be read ({error!r:.200}); if it is damaged, get it again") from error
 
 
 def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:

@@ -75,12 +75,13 @@ class Message(Mapping[str, Tensor]):
         return self[name], Message(**{n: array for n, array in self.items() if n != name})
 
     def cpu(self) -> Message:
-        """The message with its arrays in main memory."""
-        return Message(**{name: array.detach().cpu() for name, array in self.items()})
+        """The message with its arrays in main memory, contiguous as after a transfer: products of matrices with other
+        strides may differ in their last bits."""
+        return Message(**{name: array.detach().cpu().contiguous() for name, array in self.items()})
 
     def encode(self) -> bytes:
         """The message in the safetensors format."""
-        return safetensors.torch.save({name: a.contiguous() for name, a in self.cpu().items()})
+        return safetensors.torch.save(dict(self.cpu()))
 
     @classmethod
     def decode(cls, data: bytes, limit: int | None = None) -> Message:
@@ -93,7 +94,8 @@ class Message(Mapping[str, Tensor]):
         if limit is not None and len(data) > limit:
             raise BadMessageError(f"a message may have at most {limit:,} bytes, but this one has {len(data):,}")
         try:
-            return cls(**safetensors.torch.load(data))
+            # Copies, which are aligned in memory: products of arrays at odd addresses may differ in their last bits.
+            return cls(**{name: array.clone() for name, array in safetensors.torch.load(data).items()})
         except (SafetensorError, ValueError, KeyError, OverflowError) as error:
             raise BadMessageError(f"not a message: {error}") from None
 

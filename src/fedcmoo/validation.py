@@ -12,6 +12,13 @@ def positive(**settings: float) -> None:
             raise ValueError(f"{name} must be positive and finite, but got {value}")
 
 
+def not_negative(**settings: float) -> None:
+    """Raise unless every setting is zero or a positive, finite number."""
+    for name, value in settings.items():
+        if not (isinstance(value, (int, float)) and 0 <= value <= sys.float_info.max):
+            raise ValueError(f"{name} must be zero or positive, and finite, but got {value}")
+
+
 def at_least_one(**settings: int | None) -> None:
     """Raise unless every setting is a whole number of at least 1, or None."""
     for name, value in settings.items():

@@ -36,6 +36,7 @@ def test_numbers_by_hand() -> None:
     good, _, bad = BY_HAND.overview().rows
     assert good == ["good", "1.6", "-25.0", "+0.0", "+0.0", "1 of 2"]
     assert bad[3:] == ["diverged", "diverged", "1 of 2"]
+    assert BY_HAND.summary()["losses"]["q"] == {FEDAVG: [[2.0]], "good": [[2.0]], "bad": [[None]]}
 
 
 def test_runs_are_made_once_and_those_of_other_settings_refused(tmp_path: Path) -> None:
@@ -70,11 +71,12 @@ def test_the_suite_is_made_of_problems_that_there_are() -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    options = ["--rules", "upgrad", "--problems", "mixed-digits", "--seeds", "0", "--rounds", "1"]
+    options = ["--rules", "upgrad,famo", "--problems", "mixed-digits", "--seeds", "0", "--rounds", "1"]
     result = CliRunner().invoke(app, ["bench", "weights", *options, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "upgrad" in result.output
-    assert json.loads((tmp_path / "weights.json").read_text())["losses"]["mixed-digits"].keys() == {FEDAVG, "upgrad"}
+    losses = json.loads((tmp_path / "weights.json").read_text())["losses"]
+    assert losses["mixed-digits"].keys() == {FEDAVG, "upgrad", "famo"}
     assert {path.name for path in tmp_path.glob("weights.*")} == {
         f"weights.{end}" for end in ("json", "md", "csv", "png")
     }

@@ -67,8 +67,8 @@ def test_none_is_written_and_read() -> None:
 
 
 def test_settings_without_a_name_are_those_of_the_default_object() -> None:
-    method = RunConfig.from_table({"method": {"name": "fedcmoo", "gram": {"budget": 0.5}, "weights": {"beta": 0.2}}})
-    assert method.method == FedCMOO(gram=Sketch(budget=0.5), weights=FindWeights(beta=0.2))
+    method = RunConfig.from_table({"method": {"name": "fedcmoo", "gram": {"budget": 0.5}}})
+    assert method.method == FedCMOO(gram=Sketch(budget=0.5))
     theory = RunConfig.from_table({"method": {"name": "fedcmoo-t", "weights": {"beta": 0.2}}}).method
     assert theory == FedCMOOT(weights=FindWeights(beta=0.2, iterations=1, scale_free=False))
 

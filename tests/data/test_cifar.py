@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedcmoo.data.cifar import BINARY, PYTHON, cifar10_source, load_cifar10
 from fedcmoo.data.folder import MissingDataError
+from fedcmoo.files import DamagedError
 
 BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 PER_BATCH = 3
@@ -91,7 +92,7 @@ def test_refuses_other_pickles(tmp_path: Path, content: object, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / PYTHON).mkdir()
     (tmp_path / PYTHON / "test_batch").write_bytes(pickle.dumps(content))
-    with pytest.raises(pickle.UnpicklingError, match=r"numpy arrays only|arrays of bytes"):
+    with pytest.raises(DamagedError, match=r"test_batch.*(numpy arrays only|arrays of bytes)"):
         load_cifar10(tmp_path / PYTHON, train=False)
     assert not (tmp_path / "harm-done").exists()
 
@@ -114,7 +115,7 @@ def test_refuses_cut_archive(tmp_path: Path) -> None:
     write(tmp_path, "python archive")
     archive = tmp_path / "cifar-10-python.tar.gz"
     archive.write_bytes(archive.read_bytes()[:20_000])
-    with pytest.raises(ValueError, match="complete tar archive"):
+    with pytest.raises(ValueError, match=r"python\.tar\.gz cannot be read"):
         load_cifar10(archive, train=False)
 
 

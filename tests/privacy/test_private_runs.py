@@ -15,6 +15,7 @@ from scipy import stats
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Problem, fit
 from fedcmoo.callbacks import Callback
+from fedcmoo.compression import Identity
 from fedcmoo.config import RunConfig
 from fedcmoo.contributions import add_reply, reply
 from fedcmoo.engines import Local
@@ -232,7 +233,7 @@ def test_a_round_for_which_nobody_was_drawn_is_noise_alone() -> None:
     [
         (FedCMOO(**LOCAL), "correction=False"),
         (FedCMOO(**LOCAL, gram=SumOfGrams()), "correction=False"),
-        (FedCMOO(**LOCAL, gram=TwoWay()), "Sketch"),
+        (FedCMOO(**LOCAL, gram=TwoWay(Identity(), budget=2)), "Sketch"),
         (FedCMOOT(**LOCAL), "asks others"),
         (FedCMOOPref(**LOCAL, gram=SKETCH), "'losses'"),
         (MGDA(), "all clients"),
@@ -247,7 +248,7 @@ def test_what_cannot_be_clipped_is_refused() -> None:
     with pytest.raises(ValueError, match="buffers"):
         fit(classification(), FedAvg(**LOCAL), 1, engine=Local(), stages=[Clip(1.0)])
     with pytest.raises(ValueError, match="alone to be clipped"):
-        fit(quadratics(), FedCMOO(**LOCAL, gram=TwoWay()), 1, engine=Local(), stages=[Clip(1.0)])
+        fit(quadratics(), FedCMOO(**LOCAL, gram=TwoWay(Identity(), budget=2)), 1, engine=Local(), stages=[Clip(1.0)])
     with pytest.raises(ValueError, match="last to change"):
         fit(quadratics(), FedAvg(**LOCAL), 1, stages=[Clip(1.0)], privacy=DifferentialPrivacy(epsilon=1.0))
     weighted = replace(quadratics(), weights=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

@@ -10,6 +10,7 @@ import torch
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
+from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import TwoWay
 from fedcmoo.messages import Message
 from fedcmoo.methods import Method
@@ -151,3 +152,12 @@ def test_a_node_that_comes_back_under_another_id_keeps_its_clients(tmp_path: Pat
 
     restarts = Restarts(local_steps=3, batch_size=16)
     assert_same(run(remote, restarts), run(Local(), method))
+
+
+def test_same_bits_with_factorised_gradients_of_a_network(tmp_path: Path) -> None:
+    """Matrices that arrive in a buffer lie at other addresses than those of this process, which BLAS may notice."""
+    problem = TwoDigits(clients=6, train_pairs=120, validation_pairs=20, test_pairs=20).build(0)
+    method = FedCMOO(gram=TwoWay(), local_steps=2, batch_size=8)
+    remote = Remote(Loopback(tmp_path, problem, method, nodes=3))
+    results = [fit(problem, method, 2, clients_per_round=6, engine=engine) for engine in (remote, Local())]
+    assert_same(*results)

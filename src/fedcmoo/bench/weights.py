@@ -17,6 +17,7 @@ from fedcmoo.config import RunConfig, preset, saved
 from fedcmoo.files import write_atomically
 from fedcmoo.history import read_history
 from fedcmoo.settings import SettingsError, merge
+from fedcmoo.weights.scalarization import SCALARIZATIONS
 
 SUITE = (
     *("mixed-digits", "couples", "loans", "digit-groups"),
@@ -30,11 +31,11 @@ FINISHED = "result.json"
 
 @dataclass(frozen=True)
 class Suite:
-    """Runs of FedCMOO with several weighting rules, of FedAvg, and of each objective alone.
+    """Runs with several weighting rules, of FedAvg, and of each objective alone.
 
-    Rules have the settings of the problem's preset for FedCMOO, FedAvg those for FedAvg, both at the small scale. Each
-    run has a folder of its own: a second call reads what is finished, and goes on with what is not. A run that diverges
-    counts as one with infinite losses.
+    Rules for Gram matrices run as weights of FedCMOO, those for losses as weights of Scalarized. Each method has the
+    settings of the problem's preset at the small scale. Each run has a folder of its own: a second call reads what is
+    finished, and goes on with what is not. A run that diverges counts as one with infinite losses.
 
     Args:
         folder: where the runs are.
@@ -56,7 +57,8 @@ class Suite:
             names = objectives[problem] = [objective.name for objective in built.objectives]
             results[problem] = {FEDAVG: self.losses(problem, FEDAVG, "fedavg", {}, names)}
             for rule in rules:
-                results[problem][rule] = self.losses(problem, rule, "fedcmoo", {"weights": rule}, names)
+                method = "scalarized" if rule in SCALARIZATIONS else "fedcmoo"
+                results[problem][rule] = self.losses(problem, rule, method, {"weights": rule}, names)
             alone[problem] = np.empty_like(results[problem][FEDAVG])
             for k, name in enumerate(names):
                 weights = np.eye(len(names))[k].tolist()

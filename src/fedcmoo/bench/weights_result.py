@@ -124,12 +124,16 @@ class WeightsBench:
         return figure
 
     def summary(self) -> dict[str, Any]:
-        """The comparison as plain data, for JSON."""
+        """The comparison as plain data, for JSON: losses that are infinite are None."""
         return {
             "objectives": {problem: list(names) for problem, names in self.objectives.items()},
-            "losses": {p: {rule: found.tolist() for rule, found in rules.items()} for p, rules in self.losses.items()},
-            "alone": {problem: found.tolist() for problem, found in self.alone.items()},
+            "losses": {p: {rule: _plain(found) for rule, found in rules.items()} for p, rules in self.losses.items()},
+            "alone": {problem: _plain(found) for problem, found in self.alone.items()},
         }
+
+
+def _plain(losses: Losses) -> list[list[float | None]]:
+    return [[value if np.isfinite(value) else None for value in row] for row in losses.tolist()]
 
 
 def _percent(change: float) -> str:

@@ -45,15 +45,11 @@ def gram(
     """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory."""
     from fedcmoo.bench.gram import bench_gram
     from fedcmoo.callbacks import ProgressBar
-    from fedcmoo.cli.resolving import given, resolve
+    from fedcmoo.cli.resolving import given, numbers, resolve
     from fedcmoo.files import write_json
     from fedcmoo.methods import FedCMOO, FedCMOOPref
 
     with errors_for_people():
-        try:
-            uploads = [float(budget) for budget in budgets.split(",")]
-        except ValueError:
-            raise ValueError(f"--budgets must be numbers separated by commas, but got {budgets!r}") from None
         options = given(rounds=rounds, seed=seed, data=data and str(data))
         chosen = resolve(problem, method or "fedcmoo-pref", config, small, sets or [], options)
         if not isinstance(chosen.method, (FedCMOO, FedCMOOPref)):
@@ -65,7 +61,7 @@ def gram(
             chosen.method,
             chosen.rounds,
             every=every,
-            budgets=uploads,
+            budgets=numbers("--budgets", budgets),
             only=only.split(",") if only else (),
             clients_per_round=chosen.clients_per_round,
             seed=chosen.seed,

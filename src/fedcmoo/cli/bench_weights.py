@@ -39,12 +39,14 @@ def weights(
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.files import write_atomically, write_json
     from fedcmoo.weights import WEIGHTS
+    from fedcmoo.weights.scalarization import SCALARIZATIONS
 
+    every = {**WEIGHTS, **SCALARIZATIONS}
     with errors_for_people():
-        chosen = different("--rules", rules) if rules else [name for name in WEIGHTS if name != "krum"]
+        chosen = different("--rules", rules) if rules else [name for name in every if name != "krum"]
         on = different("--problems", problems) if problems else SUITE
         for rule in chosen:
-            known("weighting rule", rule, WEIGHTS)
+            known("weighting rule", rule, every)
         for problem in on:
             known("problem", problem, [*PROBLEMS, *variants()])
         over = given(rounds=rounds, data=data and str(data))

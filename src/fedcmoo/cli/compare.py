@@ -74,7 +74,7 @@ def compare(
             wanted.check(known)
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
         try:
-            comparison = compare_configs(configs, folder, _with_progress)
+            comparison = compare_configs(configs, folder, with_progress)
         except KeyboardInterrupt:
             err.print("interrupted; what is done is saved. The same command goes on with it.")
             raise typer.Exit(130) from None
@@ -87,7 +87,8 @@ def compare(
             out.print(f"in {folder}: comparison.png, comparison.json and a folder for each run", soft_wrap=True)
 
 
-def _with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
+def with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
+    """Run a configuration of a comparison with a progress bar."""
     from fedcmoo.callbacks import ProgressBar
     from fedcmoo.cli.resolving import warn_of_no_checkpoint
 

@@ -18,7 +18,7 @@ def list_names(
     name: Annotated[str | None, typer.Argument(help="a group, such as weights, or one name, such as sketch")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List problems, methods, Gram estimators, compressors, weighting rules, optimizers, drift corrections and engines.
+    """List everything that has a name: problems, methods, Gram estimators, weighting rules, engines and more.
 
     Of one name: what it is, and the settings that --set can change, with their defaults. (A problem's preset may have
     others; a run's config.toml has those that it was made with.)
@@ -46,6 +46,7 @@ def registries() -> Groups:
     from fedcmoo.methods import METHODS
     from fedcmoo.optimizers import OPTIMIZERS
     from fedcmoo.weights import WEIGHTS
+    from fedcmoo.weights.scalarization import SCALARIZATIONS
 
     return {
         "problems": {**PROBLEMS, **variants()},
@@ -53,6 +54,7 @@ def registries() -> Groups:
         "gram": GRAMS,
         "compressors": COMPRESSORS,
         "weights": WEIGHTS,
+        "scalarizations": SCALARIZATIONS,
         "optimizers": OPTIMIZERS,
         "drift": DRIFT,
         "engines": ENGINES,

@@ -96,6 +96,16 @@ def seed_numbers(text: str) -> list[int]:
         raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {text!r}") from None
 
 
+def numbers(option: str, text: str) -> list[float]:
+    """The numbers of an option that takes several, separated by commas."""
+    try:
+        return [float(word) for word in different(option, text)]
+    except SettingsError:
+        raise
+    except ValueError:
+        raise SettingsError(f"{option} must be numbers separated by commas, but got {text!r}") from None
+
+
 def warn_of_no_checkpoint(folder: Path) -> None:
     """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
     if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):

@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcmoo.files import DamagedError, reading
+
 Arrays = dict[str, NDArray[Any]]
+
+NAMES = "names.json"
+"""The file beside the arrays that says which there are."""
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +40,25 @@ def cached(
     cannot be written to is no error: then nothing is kept.
     """
     home = folder / "composed" / f"{name}-{_key(settings, sources)}"
-    if not home.is_dir():
-        arrays = make()
+    if home.is_dir():
         try:
-            _write(home, arrays)
-        except OSError as error:
-            log.warning("%s is made anew each time, since %s cannot be written: %s", name, home, error)
-            return arrays
-    return {path.stem: np.load(path, mmap_mode="c", allow_pickle=False) for path in sorted(home.glob("*.npy"))}
+            return _load(home)
+        except DamagedError as error:
+            log.warning("%s is made again: %s", name, error)
+            shutil.rmtree(home, ignore_errors=True)
+    arrays = make()
+    try:
+        _write(home, arrays)
+    except OSError as error:
+        log.warning("%s is made anew each time, since %s cannot be written: %s", name, home, error)
+        return arrays
+    return _load(home)
+
+
+def _load(home: Path) -> Arrays:
+    with reading(home):
+        names = json.loads((home / NAMES).read_text())
+        return {name: np.load(home / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in names}
 
 
 def _key(settings: Mapping[str, str | int], sources: Sequence[Path]) -> str:
@@ -60,6 +76,7 @@ def _write(home: Path, arrays: Arrays) -> None:
     try:
         for name, array in arrays.items():
             np.save(part / f"{name}.npy", array, allow_pickle=False)
+        (part / NAMES).write_text(json.dumps(list(arrays)))
         part.chmod(0o755)
         os.rename(part, home)
     except OSError:

@@ -105,7 +105,7 @@ DATA_SETS: dict[str, DataSet] = {
 """By name."""
 
 NEEDED_BY: dict[str, tuple[str, ...]] = {
-    "two-digits": (),
+    **dict.fromkeys(("two-digits", "mixed-digits", "digit-groups", "loans", "couples"), ()),
     "multimnist": ("mnist",),
     "mnist-fmnist": ("mnist", "fashion-mnist"),
     "cifar10-mnist": ("cifar10", "mnist"),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
 from fedcmoo.data.folder import require
+from fedcmoo.files import DamagedError, reading
 
 ATTRIBUTES = [
     "5_o_Clock_Shadow",
@@ -106,7 +107,7 @@ def load_celeba(folder: Path) -> dict[str, Faces]:
 
 
 def _read(images: Path, attribute_list: Path, partition_list: Path) -> Arrays:
-    attributes, partition = read_table(attribute_list), read_table(partition_list)
+    attributes, partition = (_table(path) for path in (attribute_list, partition_list))
     if attributes.columns != ATTRIBUTES or not set(np.unique(attributes.values)) <= {-1, 1}:
         raise ValueError(f"{attribute_list} must hold CelebA's 40 attributes as -1 and 1, but does not")
     if attributes.files != partition.files:
@@ -121,6 +122,11 @@ def _read(images: Path, attribute_list: Path, partition_list: Path) -> Arrays:
         chosen = partition.values[:, 0] == number
         arrays |= {f"{part}-images": pixels[chosen], f"{part}-attributes": marks[chosen]}
     return arrays
+
+
+def _table(path: Path) -> Table:
+    with reading(path):
+        return read_table(path)
 
 
 def read_table(path: Path) -> Table:
@@ -151,16 +157,17 @@ def read_images(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:
     with _opened(source) as read, ThreadPoolExecutor() as pool:
         # A few at a time, so that not all encoded images wait in memory; Pillow decodes them in parallel.
         for start in range(0, len(files), 512):
-            contents = [read(name) for name in files[start : start + 512]]
-            for i, image in enumerate(pool.map(_shrink, contents), start):
+            names = files[start : start + 512]
+            contents = [read(name) for name in names]
+            for i, image in enumerate(pool.map(_shrink, contents, names), start):
                 result[i] = image
     return result
 
 
-def _shrink(content: bytes) -> NDArray[np.uint8]:
+def _shrink(content: bytes, name: str) -> NDArray[np.uint8]:
     from PIL import Image
 
-    with Image.open(io.BytesIO(content)) as image:
+    with reading(name), Image.open(io.BytesIO(content)) as image:
         small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     return np.asarray(small).transpose(2, 0, 1)
 
@@ -171,12 +178,12 @@ def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
     if source.is_dir():
         yield lambda name: _existing(source / name).read_bytes()
         return
-    with zipfile.ZipFile(source) as archive:
+    with reading(source), zipfile.ZipFile(source) as archive:
         members = {Path(member).name: member for member in archive.namelist()}
 
         def read(name: str) -> bytes:
             if name not in members:
-                raise ValueError(f"{source} must hold {name}, but does not; get it again")
+                raise DamagedError(f"{source} must hold {name}, but does not; get it again")
             return archive.read(members[name])
 
         yield read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.folder import require
+from fedcmoo.files import DamagedError, reading
 
 PIXELS = 3 * 32 * 32
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+LARGEST = 2**26
+"""No batch has half as many bytes."""
 PLACES = (BINARY, "cifar-10-binary.tar.gz", PYTHON, "cifar-10-python.tar.gz")
 """Folders and archives, in the order in which they are looked for."""
 
@@ -36,7 +40,12 @@ def load_cifar10(source: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[
     batches = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
     names = [f"{name}.bin" if binary else name for name in batches]
     parse = _parse_binary if binary else _parse_python
-    parts = [parse(content, name) for name, content in _contents(source, names)]
+    parts = []
+    for name, content in _contents(source, names):
+        if len(content) > LARGEST:
+            raise DamagedError(f"{name} in {source} must have at most {LARGEST:,} bytes, but has more")
+        with reading(f"{name} in {source}"):
+            parts.append(parse(content, name))
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
@@ -47,19 +56,17 @@ def _contents(source: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
             path = source / name
             if not path.exists():
                 raise ValueError(f"{source} must hold {name}, but does not; delete the folder and get it again")
-            yield name, path.read_bytes()
+            with path.open("rb") as file:
+                yield name, file.read(LARGEST + 1)
         return
-    try:
-        # Nothing is unpacked: a member's path never touches the disk.
-        with tarfile.open(source) as archive:
-            members = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
-            for name in names:
-                member = archive.extractfile(members[name]) if name in members else None
-                if member is None:
-                    raise ValueError(f"{source} must hold {name}, but does not; delete it and get it again")
-                yield name, member.read()
-    except (tarfile.TarError, EOFError) as error:
-        raise ValueError(f"{source} must be a complete tar archive, but reading it failed: {error}") from error
+    # Nothing is unpacked: a member's path never touches the disk.
+    with reading(source), tarfile.open(source) as archive:
+        members = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
+        for name in names:
+            member = archive.extractfile(members[name]) if name in members else None
+            if member is None:
+                raise DamagedError(f"{source} must hold {name}, but does not; delete it and get it again")
+            yield name, member.read(LARGEST + 1)
 
 
 def _parse_binary(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -71,12 +78,15 @@ def _parse_binary(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
 
 
 def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """A pickled dict with an array `data` of shape [n, 3072] and a list `labels`."""
+    """A pickled dict with an array `data` of shape [n, 3072] and a list `labels` of whole numbers."""
+    _check_memory(content)
     batch = _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
     entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     data, labels = entries.get("data"), entries.get("labels")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not isinstance(labels, list):
         raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
+    if not all(type(label) is int for label in labels):  # nested lists could stand for any amount of memory
+        raise ValueError(f"{name} must have whole numbers as labels, but has something else")
     if len(labels) != len(data):
         raise ValueError(f"{name} must have one label per image, but has {len(labels)} for {len(data)}")
     return data.reshape(-1, 3, 32, 32), _labels(np.array(labels, dtype=np.int64), name)
@@ -102,6 +112,13 @@ def _byte_dtype(code: object, *_: object) -> np.dtype[Any]:
 def _empty_array(*_: object) -> NDArray[np.uint8]:
     """Stands for numpy's reconstruction of an array: an empty one, whose content its pickled state then sets."""
     return np.empty(0, np.uint8)
+
+
+def _check_memory(content: bytes) -> None:
+    """Refuse what makes an unpickler allocate more than the file has: a place far off in its memo, a byte array."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name == "BYTEARRAY8" or (opcode.name in ("PUT", "LONG_BINPUT") and int(str(argument)) > 2**20):
+            raise pickle.UnpicklingError(f"a CIFAR-10 batch has no {opcode.name} {argument}")
 
 
 class _NumpyOnly(pickle.Unpickler):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.files import reading
 from fedcmoo.optional import MissingExtraError, require
 
 ELEMENTS = ("H", "C", "N", "O", "F")
@@ -86,6 +87,8 @@ def parse(row: Mapping[str, str]) -> Molecule | None:
     elements = np.array(row["Elements"].strip("[]").replace("'", "").split(","))
     numbers = row["XYZ_Ang"].replace("[", "").replace("]", "").split(",")
     positions = np.array(numbers, dtype=np.float64).reshape(-1, 3)
+    if len(positions) != len(elements) or not np.isfinite(positions).all():
+        raise ValueError(f"{len(elements)} atoms must have as many finite positions, but got {row['XYZ_Ang']:.80}")
     heavy, light = np.flatnonzero(elements != "H"), np.flatnonzero(elements == "H")
     atoms = list(Chem.MolFromSmiles(row["SMILES"]).GetAtoms())
     if [atom.GetSymbol() for atom in atoms] != elements[heavy].tolist():
@@ -138,15 +141,17 @@ def _package_files() -> list[Path]:
     return [Path(package.submodule_search_locations[0], "data", f"qm9_part{i}.csv") for i in (1, 2, 3)]
 
 
-def _rows(files: list[Path]) -> Iterator[dict[str, str]]:
+def _molecules(files: list[Path]) -> Iterator[Molecule | None]:
     for path in files:
-        with path.open(newline="") as file:
-            yield from csv.DictReader(file)
+        with path.open(newline="") as file, reading(path):
+            for n, row in enumerate(csv.DictReader(file), start=1):
+                with reading(f"row {n} of {path}"):
+                    yield parse(row)
 
 
 def _read(files: list[Path]) -> Arrays:
     log.info("reading the molecules of QM9 once; this takes a minute or two")
-    parsed = [parse(row) for row in _rows(files)]
+    parsed = list(_molecules(files))
     molecules = [molecule for molecule in parsed if molecule is not None]
     log.info("left out %d of %d molecules whose SMILES does not fit", len(parsed) - len(molecules), len(parsed))
     return {

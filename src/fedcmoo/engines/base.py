@@ -84,7 +84,8 @@ class BlockSession(Session):
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
         shares = unequal({i: self.problem.share(i) for i in clients})
-        request = Request(server.round, server.model.version, ask.messages, shares=shares, scales=scales(shares))
+        messages = {name: message.cpu() for name, message in ask.messages.items()}
+        request = Request(server.round, server.model.version, messages, shares=shares, scales=scales(shares))
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
         return self._total(jobs, server)
 

@@ -7,6 +7,7 @@ from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
 from fedcmoo.methods.fsmgda import FSMGDA
 from fedcmoo.methods.mgda import MGDA
+from fedcmoo.methods.scalarized import Scalarized
 
 METHODS: dict[str, type[Method]] = {
     "fedcmoo": FedCMOO,
@@ -14,7 +15,8 @@ METHODS: dict[str, type[Method]] = {
     "fedcmoo-t": FedCMOOT,
     "fsmgda": FSMGDA,
     "fedavg": FedAvg,
+    "scalarized": Scalarized,
     "mgda": MGDA,
 }
 
-__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedCMOOT", "Method"]
+__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedCMOOT", "Method", "Scalarized"]

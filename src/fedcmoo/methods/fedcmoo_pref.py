@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from fedcmoo.client import Client
-from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.gram.base import GRAM_SHARE
-from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import WeightedLoss
+from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
-from fedcmoo.rounds import Ask, Round, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Round, Server, Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import below_one
 from fedcmoo.weights import FindWeightsPref, check_preference
@@ -117,17 +115,3 @@ class FedCMOOPref(WeightedLoss):
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses.numpy(), G)
         server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}
-
-
-@dataclass(frozen=True)
-class Losses(Contribution):
-    """The client's losses, float64 [M]: means over all of its data, or over its first batch of the round."""
-
-    batch_size: int | None
-    whole_data: bool
-
-    def compute(self, client: Client, message: Message) -> Arrays:
-        return {"losses": client.losses() if self.whole_data else client.batch_losses(self.batch_size)}
-
-    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        return {"losses": Field((sizes.M,), torch.float64, clippable=False)}

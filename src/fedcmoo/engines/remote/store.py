@@ -72,7 +72,7 @@ class Folder:
             with safe_open(self.path / name, framework="pt") as file:
                 if (file.metadata() or {}).get("token") != token:
                     return None
-                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
+                return {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 - it is no dict
         except (FileNotFoundError, SafetensorError):
             return None
 

@@ -1,0 +1,61 @@
+"""Scalarized: FedAvg with weights that follow the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from fedcmoo.contributions import Contribution
+from fedcmoo.messages import Message
+from fedcmoo.methods.base import WeightedLoss
+from fedcmoo.methods.losses import Losses
+from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.types import Vector
+from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
+
+LAST_LOSSES = "last-losses"
+"""The server's memory of the losses of the previous round, [M]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scalarized(WeightedLoss):
+    """One trip a round: local steps on the weighted loss, with weights that follow the previous round's losses.
+
+    A round costs what FedAvg's does, and M numbers a client more. The first round has equal weights.
+
+    Args:
+        weights: the rule that turns losses into weights.
+        losses: "all" averages a client's losses over all of its data, "batch" over its first batch of the round only,
+            which costs clients next to nothing, and is noisier.
+    """
+
+    title: ClassVar[str] = "local steps on weights that follow the losses: M numbers more than FedAvg"
+
+    weights: LossRule = field(default=FAMO(), metadata={"registry": SCALARIZATIONS})
+    losses: Literal["all", "batch"] = "all"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.weights, LossRule):
+            raise TypeError(f"weights must be a rule for losses such as FAMO(), but got {self.weights!r}")
+        if self.losses not in ("all", "batch"):
+            raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
+
+    def initial_weights(self, M: int) -> Vector:
+        self.weights(super().initial_weights(M), {})  # a preference of the wrong length shows before work starts
+        return super().initial_weights(M)
+
+    def contributions(self) -> Mapping[str, Contribution]:
+        return {
+            "losses": Losses(self.batch_size, whole_data=self.losses == "all"),
+            "train": self.training(reuse_jacobian=False),
+        }
+
+    def round(self, server: Server) -> Round:
+        losses = server.memory.pop(LAST_LOSSES, None)
+        if losses is not None and losses.isfinite().all():  # NaN where nobody in the cohort owned an objective
+            server.w = self.weights(losses.numpy(), server.memory)
+        sums = yield Ask({"losses": Message(), "train": self.training_message(server)})
+        server.memory[LAST_LOSSES] = sums.objective_mean("losses/losses")
+        self.finish(server, sums.part("train"))
