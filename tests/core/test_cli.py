@@ -96,7 +96,7 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path)
     again = fedcmoo(*args, "--json", cwd=tmp_path)
     assert {p: p.read_bytes() for p in before} == before
     results = json.loads(again.stdout)
-    assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("fedcmoo", "fedavg") for s in (0, 1)}
+    assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("FedCMOO", "FedAvg") for s in (0, 1)}
 
 
 @pytest.mark.parametrize(

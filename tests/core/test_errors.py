@@ -146,22 +146,20 @@ def test_outputs_and_targets_must_match_the_objectives() -> None:
 
 
 @pytest.mark.parametrize("method", [FedCMOO, FSMGDA, MGDA])
-def test_a_class_is_no_weighting_rule(method: type[FedCMOO]) -> None:
+def test_a_number_is_no_weighting_rule(method: type[FedCMOO]) -> None:
     with pytest.raises(TypeError, match="weights must be a rule"):
-        method(weights=MinNorm)  # type: ignore[arg-type]
+        method(weights=0.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", [FedCMOO, FedCMOOPref])
-@pytest.mark.parametrize("gram", ["exact", Exact])
-def test_a_name_or_a_class_is_no_estimator(method: type[FedCMOO], gram: object) -> None:
+def test_a_rule_is_no_estimator(method: type[FedCMOO]) -> None:
     with pytest.raises(TypeError, match=r"gram must be an estimator such as Sketch\(\)"):
-        method(gram=gram)  # type: ignore[arg-type]
+        method(gram=MinNorm())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("engine", ["local", Local])
-def test_a_name_or_a_class_is_no_engine(engine: object) -> None:
+def test_a_number_is_no_engine() -> None:
     with pytest.raises(TypeError, match=r"engine must be one such as Local\(\)"):
-        fit(classification(), FedAvg(), 1, engine=engine)  # type: ignore[arg-type]
+        fit(classification(), FedAvg(), 1, engine=2)  # type: ignore[arg-type]
 
 
 def test_weights_stay_where_the_gram_matrix_is_not_finite() -> None:

@@ -84,7 +84,7 @@ class OnePhase(Gram):
 def check_gram(gram: Gram) -> None:
     """Raise unless it is an estimator, so that a mistake shows before work starts."""
     if not isinstance(gram, Gram):
-        raise TypeError(f"gram must be an estimator such as Sketch(), but got {gram!r}; names are for RunConfig")
+        raise TypeError(f"gram must be an estimator such as Sketch(), but got {gram!r}")
 
 
 def one_phase(gram: Gram) -> OnePhase:

@@ -37,8 +37,8 @@ def check_rule(rule: Rule) -> None:
         from fedcmoo.weights.torchjd import refuse_what_needs_more
 
         refuse_what_needs_more(rule)
-    elif isinstance(rule, type) or not callable(rule):
-        raise TypeError(f"weights must be a rule (w, G) -> w, but got {rule!r}; give names to RunConfig or --weights")
+    elif not callable(rule):
+        raise TypeError(f"weights must be a rule (w, G) -> w, but got {rule!r}")
 
 
 def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
