@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,21 @@ def test_the_nearest_point_that_is_not_dominated_is_picked() -> None:
     assert front.pick((3, 1)).losses == [1, 3]
     assert front.pick((1, 2)).losses == [3, 1]
     assert front.hypervolume == 5
+
+
+def test_points_that_a_baseline_dominates_are_marked() -> None:
+    def point(label: str, *losses: float) -> Point:
+        return Point(label, {name: {"loss": loss} for name, loss in zip("ab", losses, strict=True)}, (1, 1), Path())
+
+    points = (point("1:2", 1, 4), point("1:1", 3, 3), point("2:1", 3.5, 3.5))
+    front = Front("p", ("a", "b"), points, (5, 5), fedavg=point("FedAvg", 2, 2))
+    assert front.non_dominated.tolist() == [True, False, False]
+    assert [row[-1] for row in front.table().rows] == ["", "by FedAvg", "by FedAvg", ""]
+    assert replace(front, fedavg=None).non_dominated.tolist() == [True, True, False]
+    assert [row[-1] for row in replace(front, fedavg=None).table().rows] == ["", "", "yes"]
+    assert front.pick((1, 1)).label == "1:1"  # a baseline is no answer to a preference
+    # (1, 4) has 4 x 1 of the square below (5, 5), FedAvg's (2, 2) has 3 x 3; they share 3 x 1.
+    assert "with the baselines 10.0" in front.table().note
 
 
 @pytest.mark.parametrize("M", [1, 2, 3, 5])

@@ -35,7 +35,7 @@ VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231,
 ALONE, FEDAVG = "#666666", "#000000"
 
 COLOUR_IS_PREFERENCE = "A colour is a preference. "
-DOMINATED = "hollow dots are dominated"
+DOMINATED = "hollow dots are dominated by another one or by a baseline"
 SEE_PLANE = (
     f"{COLOUR_IS_PREFERENCE}Each dot should lie on the ray of its colour; {DOMINATED}. Dashed lines are the losses of "
     "objectives trained alone, and nothing should lie in the grey beyond them."
@@ -76,9 +76,14 @@ class Front:
         return np.array([point.losses for point in self.points])
 
     @property
+    def baselines(self) -> tuple[Point, ...]:
+        """The runs for one objective alone, and FedAvg."""
+        return self.single if self.fedavg is None else (*self.single, self.fedavg)
+
+    @property
     def non_dominated(self) -> NDArray[np.bool_]:
-        """Which points no other one dominates, [n]."""
-        return non_dominated(self.losses)
+        """Which points neither another one nor a baseline dominates, [n]."""
+        return non_dominated([*self.losses, *(point.losses for point in self.baselines)])[: len(self.points)]
 
     @property
     def hypervolume(self) -> float:
@@ -91,9 +96,9 @@ class Front:
         return [point.losses[k] for k, point in enumerate(self.single)] or None
 
     def pick(self, preference: Sequence[float]) -> Point:
-        """The non-dominated point whose losses are nearest, in angle, to those of a preference."""
+        """The point whose losses are nearest, in angle, to those of a preference, of those that no other dominates."""
         check_preference(preference, len(self.objectives))
-        candidates = [point for point, free in zip(self.points, self.non_dominated, strict=True) if free]
+        candidates = [point for point, free in zip(self.points, non_dominated(self.losses), strict=True) if free]
         return min(candidates, key=lambda point: angle(point.losses, preference))
 
     def table(self) -> Table:
@@ -101,16 +106,22 @@ class Front:
         metrics = _first_metrics(self.points[0].scores)
         header = ["asked", *(f"{name} loss" for name in self.objectives)]
         header += [*(f"{name} {metric}" for name, metric in metrics.items()), "angle", "dominated"]
-        rows = [
-            [*_cells(point, metrics), f"{point.angle:.1f}°", "" if free else "yes"]
-            for point, free in zip(self.points, self.non_dominated, strict=True)
-        ]
-        baselines = self.single if self.fedavg is None else (*self.single, self.fedavg)
-        rows += [[*_cells(point, metrics), "", ""] for point in baselines]
+        rows = [[*_cells(point, metrics), f"{point.angle:.1f}°", self._dominated_by(point)] for point in self.points]
+        rows += [[*_cells(point, metrics), "", ""] for point in self.baselines]
         note = f"hypervolume {self.hypervolume:.4f}"
+        if self.baselines:
+            every = [*self.losses, *(point.losses for point in self.baselines)]
+            note += f"; with the baselines {hypervolume(every, self.reference):.4f}"
         if self.fedavg is not None:
-            note += f"; FedAvg's {hypervolume([self.fedavg.losses], self.reference):.4f}"
+            note += f"; FedAvg's alone {hypervolume([self.fedavg.losses], self.reference):.4f}"
         return Table("front", f"the front of {self.problem}", header, rows, note=note)
+
+    def _dominated_by(self, point: Point) -> str:
+        """What dominates a point: "by" a baseline if there is one that does, else "yes" or nothing."""
+        for baseline in self.baselines:
+            if not non_dominated([point.losses, baseline.losses])[0]:
+                return f"by {baseline.label}"
+        return "" if self.non_dominated[self.points.index(point)] else "yes"
 
     def __str__(self) -> str:
         return str(self.table())
