@@ -107,7 +107,7 @@ def engine_speed(
         ratio=median(sum(lap.seconds.values()) / lap.floor for lap in laps),
         # Only a local engine's clients run the clock of this process.
         outside_clients=1 - in_clients if isinstance(engine, Local) else None,
-        coding=coding.seconds / sum(sum(lap.seconds.values()) for lap in stopwatch.laps) if coding.seconds else None,
+        coding=coding.seconds / sum(lap.processor for lap in stopwatch.laps) if coding.seconds else None,
         clients_per_second=clients_per_round / median(sum(lap.seconds.values()) for lap in laps),
         peak_bytes=peak_bytes(with_children=not isinstance(engine, Local)),
     )

@@ -32,8 +32,8 @@ class EngineSpeed:
         ratio: of a round to the round of the floor after it.
         outside_clients: the share of a round that is not clients' work: sampling, sums, messages, weights. Known of
             the local engine only.
-        coding: the share of a round in which updates are compressed and decoded. Known of the local engine only, and
-            where they are compressed.
+        coding: the share of the processor time in which updates are compressed and decoded. Known of the local engine
+            only, and where they are compressed.
         clients_per_second: through all phases.
         peak_bytes: the most memory of this process and its workers; what workers share counts for each of them.
     """

@@ -55,7 +55,7 @@ class Timed(Contribution):
 
 @dataclass(frozen=True)
 class TimedCompressor(Compressor):
-    """Another compressor, with a clock that runs while it encodes or decodes."""
+    """Another compressor, with a clock of processor seconds that runs while it encodes or decodes."""
 
     compressor: Compressor
     clock: Clock
@@ -66,7 +66,7 @@ class TimedCompressor(Compressor):
         return self.compressor.least(shape)
 
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
-        return self.clock.time(lambda: self.compressor.encode(h, budget, random))
+        return self.clock.time(lambda: self.compressor.encode(h, budget, random), time.process_time)
 
     def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
-        return self.clock.time(lambda: self.compressor.decode(payload, shape, budget, sender))
+        return self.clock.time(lambda: self.compressor.decode(payload, shape, budget, sender), time.process_time)
