@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fedcmoo import FedCMOO, Objective, fit
 from fedcmoo.bench.speed import bench_speed, floor, profile
 from fedcmoo.bench.synthetic import synthetic
 from fedcmoo.cli.bench_speed import speed
+from fedcmoo.compression import Rotated
 from fedcmoo.engines import Local
 from fedcmoo.experiments.losses import nll
 
@@ -66,6 +68,7 @@ def test_everything_is_measured(tmp_path: Path) -> None:
     assert 0 < here.phases["train"] < here.seconds
     assert here.outside_clients is not None
     assert 0 < here.outside_clients < 1
+    assert here.coding is None
     assert here.clients_per_second == pytest.approx(3 / here.seconds)
     assert [[point.value for point in growth.points] for growth in bench.growth] == [[10, 20], [8, 16]]
     assert json.loads(json.dumps(bench.summary()))["engines"][0]["engine"] == "here"
@@ -90,3 +93,11 @@ def test_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "pool of 1" in result.output
     assert json.loads((tmp_path / "speed.json").read_text())["clients_per_round"] == 2
+
+
+def test_compression_of_updates_is_timed() -> None:
+    method = replace(METHOD, update=Rotated(), update_budget=0.2)
+    bench = bench_speed(synthetic(clients=5), method, {"here": Local()}, rounds=2, clients_per_round=3, growth={})
+    coding = bench.engines[0].coding
+    assert coding is not None
+    assert 0 < coding < 0.9

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from torch import Tensor
 from fedcmoo.bench.memory import peak_bytes, reset_peak
 from fedcmoo.bench.speed_result import EngineSpeed, Growth, Measured, SpeedBench
 from fedcmoo.bench.synthetic import synthetic
-from fedcmoo.bench.timed import Clock, Timed
+from fedcmoo.bench.timed import Clock, Timed, TimedCompressor
 from fedcmoo.callbacks import Callback
 from fedcmoo.client import REUSE_LIMIT
 from fedcmoo.contributions import Contribution
@@ -84,11 +84,12 @@ def engine_speed(
     """Rounds on one engine, each beside one of the floor. The first does not count, nor does the last, which may be
     followed by an evaluation."""
     reset_peak()
-    clock = Clock()
+    clock, coding = Clock(), Clock()
     stopwatch = Stopwatch(clock, floor(problem, method, clients_per_round))
+    timed = TimedFedCMOO.like(method, clock)
     result = fit(
         problem,
-        TimedFedCMOO.like(method, clock),
+        timed if method.update is None else replace(timed, update=TimedCompressor(method.update, coding)),
         rounds + 2,
         clients_per_round=clients_per_round,
         engine=engine,
@@ -106,6 +107,7 @@ def engine_speed(
         ratio=median(sum(lap.seconds.values()) / lap.floor for lap in laps),
         # Only a local engine's clients run the clock of this process.
         outside_clients=1 - in_clients if isinstance(engine, Local) else None,
+        coding=coding.seconds / sum(lap.processor for lap in stopwatch.laps) if coding.seconds else None,
         clients_per_second=clients_per_round / median(sum(lap.seconds.values()) for lap in laps),
         peak_bytes=peak_bytes(with_children=not isinstance(engine, Local)),
     )
@@ -223,5 +225,5 @@ class TimedFedCMOO(FedCMOO):
         """The same settings."""
         return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, clock=clock)
 
-    def contributions(self) -> Mapping[str, Contribution]:
-        return {name: Timed(contribution, self.clock) for name, contribution in super().contributions().items()}
+    def _compressed(self, plain: Contribution) -> Contribution:
+        return Timed(super()._compressed(plain), self.clock)

@@ -32,6 +32,8 @@ class EngineSpeed:
         ratio: of a round to the round of the floor after it.
         outside_clients: the share of a round that is not clients' work: sampling, sums, messages, weights. Known of
             the local engine only.
+        coding: the share of the processor time in which updates are compressed and decoded. Known of the local engine
+            only, and where they are compressed.
         clients_per_second: through all phases.
         peak_bytes: the most memory of this process and its workers; what workers share counts for each of them.
     """
@@ -43,6 +45,7 @@ class EngineSpeed:
     floor: float
     ratio: float
     outside_clients: float | None
+    coding: float | None
     clients_per_second: float
     peak_bytes: int | None
 
@@ -123,6 +126,7 @@ class SpeedBench:
             row("the floor", lambda speed: f"{speed.floor:.3f} s"),
             row("ratio", lambda speed: f"{speed.ratio:.2f}"),
             row("not in clients", lambda s: "–" if s.outside_clients is None else f"{s.outside_clients:.1%}"),
+            row("compression of updates", lambda s: "–" if s.coding is None else f"{s.coding:.1%}"),
             row("clients a second", lambda speed: f"{speed.clients_per_second:.1f}"),
             row("an evaluation", lambda speed: f"{speed.evaluation:.3f} s"),
             row("peak memory", lambda speed: size(speed.peak_bytes)),
