@@ -26,12 +26,13 @@ def standard(x: np.ndarray) -> np.ndarray:
 def deal(
     x: np.ndarray, targets: dict[str, np.ndarray], clients: int, seed: int, by: str
 ) -> tuple[list[tuple[Tensor, dict[str, Tensor]]], tuple[Tensor, dict[str, Tensor]]]:
-    """A quarter for the test. Half of the rest is dealt out in the order of one target, which skews clients, half at random."""
+    """A quarter is the test part; half of the rest is dealt out in the order of a target, so that clients differ."""
     order = np.random.default_rng(seed).permutation(len(x))
     test, rest = np.split(order, [len(x) // 4])
     skewed, even = np.array_split(rest, 2)
     skewed = skewed[np.argsort(targets[by][skewed], kind="stable")]
-    parts = [np.concatenate(p) for p in zip(np.array_split(skewed, clients), np.array_split(even, clients), strict=True)]
+    halves = [np.array_split(half, clients) for half in (skewed, even)]
+    parts = [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
     def take(index: np.ndarray) -> tuple[Tensor, dict[str, Tensor]]:
         inputs = torch.from_numpy(standard(x)[index]).float()
@@ -71,7 +72,7 @@ def wine(seed: int) -> Problem:
 
 
 def odds(output: Tensor, code: Tensor) -> Tensor:
-    """Equalised odds: squared differences of the groups' mean predictions, among positives and negatives; code 2 y + group."""
+    """Equalised odds: squared differences of the groups' mean predictions, for either label; code = 2 label + group."""
     total = output.new_zeros(())
     for label in (0, 1):
         chosen = (code >= 2) == bool(label)
@@ -83,7 +84,7 @@ def odds(output: Tensor, code: Tensor) -> Tensor:
 
 
 def patients(seed: int) -> Problem:
-    """Fairness: whether diabetes gets worse than the median, against equal odds for both sexes, which differ in all measures."""
+    """Fairness: whether diabetes gets worse than the median case, against equal odds for both sexes."""
     data = datasets.load_diabetes()
     worse, sex = data.target > np.median(data.target), data.data[:, 1] > 0
     targets = {"worse": worse.astype(np.float32), "odds": (2 * worse + sex).astype(np.float32)}

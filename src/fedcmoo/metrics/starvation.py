@@ -20,13 +20,13 @@ def starved(history: Sequence[Record]) -> list[str]:
     """The objectives that a weighting rule starves.
 
     An objective is starved if its weight is below `LOW_WEIGHT` in all rounds from one evaluation to another one, at
-    least `ROUNDS` later, and its loss falls by less than the share `STANDS_STILL` in them. Only rules that use a Gram
-    matrix are watched: fixed weights are what the user asked for.
+    least `ROUNDS` later, and its loss falls by less than the share `STANDS_STILL` in them. Weights that a
+    rule found are watched; fixed ones, as in FedAvg, are what the user asked for.
 
     Args:
         history: the records of all rounds, from the first one.
     """
-    if not any(record.gram for record in history):
+    if not any(record.gram or record.weights != history[0].weights for record in history):
         return []
     found: dict[str, None] = {}
     evaluated = [(record.round, record.scores) for record in history if record.scores]
