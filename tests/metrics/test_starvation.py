@@ -43,6 +43,14 @@ def test_no_false_alarm(records: list[Record]) -> None:
     assert starved(records) == []
 
 
+def test_a_preference_is_no_starvation() -> None:
+    """Weights that are low since a preference asks for a large loss."""
+    records = history([0.01] * 15, [2.0, 2.0, 2.0])
+    for record in records:
+        record.notes["kl"] = 0.3
+    assert starved(records) == []
+
+
 def test_the_papers_rule_starves_an_objective_of_mixed_losses_and_the_default_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

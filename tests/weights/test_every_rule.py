@@ -167,7 +167,7 @@ class GramiansInTurn:
 class LossesInTurn(LossRule):
     """The same of the rules for losses."""
 
-    names: Sequence[str]
+    names: tuple[str, ...]
 
     def __call__(self, losses: Vector, memory: dict[str, Tensor]) -> Vector:
         name = next_of(self.names, memory)
