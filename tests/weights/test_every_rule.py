@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -101,7 +102,8 @@ def test_weights_of_losses_of_every_size_can_be_used(name: str) -> None:
 def test_the_order_of_objectives_does_not_matter(name: str) -> None:
     order = np.array([2, 0, 3, 1])
     if name in SCALARIZATIONS:
-        rule, memories = SCALARIZATIONS[name](), ({}, {})
+        rule = SCALARIZATIONS[name]()
+        memories: list[dict[str, Tensor]] = [{}, {}]
         for losses in map(np.array, LOSSES):
             assert np.allclose(rule(losses, memories[0])[order], rule(losses[order], memories[1]))
         return
@@ -185,43 +187,46 @@ def usable(name: str) -> bool:
     return True
 
 
+class InTurn(NamedTuple):
+    """A method whose rules have turns, and their names."""
+
+    method: FedCMOO | Scalarized
+    names: tuple[str, ...]
+
+    def run(self, engine: Engine, turns: int = 2, folder: Path | None = None) -> Result:
+        """Every rule has so many turns, and the first round one more: rules for losses have none in it."""
+        settings = {"clients_per_round": 2, "seed": 1, "evaluate_every": 1, "engine": engine, "folder": folder}
+        settings["resume"] = folder is not None and holds_run(folder)
+        return fit(quadratics(M=3), self.method, turns * len(self.names) + 1, **settings)  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
-def in_turn() -> list[FedCMOO | Scalarized]:
-    gramians = GramiansInTurn(tuple(name for name in WEIGHTS if usable(name)))
+def in_turn() -> list[InTurn]:
+    gramians, losses = tuple(name for name in WEIGHTS if usable(name)), tuple(SCALARIZATIONS)
     return [
-        FedCMOO(weights=gramians, **SETTINGS),  # type: ignore[arg-type]
-        Scalarized(weights=LossesInTurn(tuple(SCALARIZATIONS)), **SETTINGS),  # type: ignore[arg-type]
+        InTurn(FedCMOO(weights=GramiansInTurn(gramians), **SETTINGS), gramians),  # type: ignore[arg-type]
+        InTurn(Scalarized(weights=LossesInTurn(losses), **SETTINGS), losses),  # type: ignore[arg-type]
     ]
 
 
-def run(method: FedCMOO | Scalarized, engine: Engine, turns: int = 2, folder: Path | None = None) -> Result:
-    """Every rule has so many turns; the first round of a rule for losses has none."""
-    rounds = turns * len(method.weights.names) + 1  # type: ignore[union-attr]
-    problem, resume = quadratics(M=3), folder is not None and holds_run(folder)
-    settings = {"clients_per_round": 2, "seed": 1, "evaluate_every": 1, "engine": engine, "folder": folder}
-    return fit(problem, method, rounds, resume=resume, **settings)  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def local(in_turn: list[InTurn]) -> list[Result]:
+    return [rules.run(Local()) for rules in in_turn]
 
 
-def check_same(found: Result, expected: Result, names: Sequence[str]) -> None:
+def check_same(found: Result, expected: Result, names: tuple[str, ...]) -> None:
     for turn, (mine, yours) in enumerate(zip(found.history, expected.history, strict=True)):
         assert mine.without_time() == yours.without_time(), f"near {names[turn % len(names)]}"
     assert torch.equal(found.model.x, expected.model.x)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def local(in_turn: list[FedCMOO | Scalarized]) -> list[Result]:
-    return [run(method, Local()) for method in in_turn]
-
-
 @pytest.mark.parametrize("which", [0, 1], ids=["gram", "losses"])
-def test_every_rule_is_resumed_exactly(
-    which: int, in_turn: list[FedCMOO | Scalarized], local: list[Result], tmp_path: Path
-) -> None:
+def test_every_rule_is_resumed_exactly(which: int, in_turn: list[InTurn], local: list[Result], tmp_path: Path) -> None:
     """After one turn of each: random rules draw the same, and what rules remember is kept."""
-    run(in_turn[which], Local(), turns=1, folder=tmp_path)
+    rules = in_turn[which]
+    rules.run(Local(), turns=1, folder=tmp_path)
     torch.manual_seed(123)  # the global generator must not matter
-    resumed = run(in_turn[which], Local(), folder=tmp_path)
-    check_same(resumed, local[which], in_turn[which].weights.names)  # type: ignore[union-attr]
+    check_same(rules.run(Local(), folder=tmp_path), local[which], rules.names)
 
 
 @pytest.fixture(scope="module")
@@ -234,23 +239,21 @@ def ray_engine() -> Iterator[Engine]:
     ray.shutdown()
 
 
-def engine_of(kind: str, method: FedCMOO | Scalarized, folder: Path, request: pytest.FixtureRequest) -> Engine:
-    if kind == "nodes":
-        return Remote(Loopback(folder, quadratics(M=3), method, nodes=2))
-    return Pool(workers=2) if kind == "pool" else request.getfixturevalue("ray_engine")  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("which", [0, 1], ids=["gram", "losses"])
 @pytest.mark.parametrize("kind", ["pool", "ray", "nodes"])
 def test_every_rule_gives_the_same_bits_on_every_engine(
     kind: str,
     which: int,
-    in_turn: list[FedCMOO | Scalarized],
+    in_turn: list[InTurn],
     local: list[Result],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
     """Nodes are those of the Flower application, in this process, made anew for every message."""
-    method = in_turn[which]
-    found = run(method, engine_of(kind, method, tmp_path, request))
-    check_same(found, local[which], method.weights.names)  # type: ignore[union-attr]
+    rules = in_turn[which]
+    engines: dict[str, Callable[[], Engine]] = {
+        "pool": lambda: Pool(workers=2),
+        "ray": lambda: request.getfixturevalue("ray_engine"),
+        "nodes": lambda: Remote(Loopback(tmp_path, quadratics(M=3), rules.method, nodes=2)),
+    }
+    check_same(rules.run(engines[kind]()), local[which], rules.names)
