@@ -14,7 +14,7 @@ from fedcmoo.callbacks.base import Callback
 from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
-from fedcmoo.evaluation import not_finite
+from fedcmoo.evaluation import mean_score, not_finite
 from fedcmoo.history import Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
@@ -97,7 +97,7 @@ class Loop:
     def _accept_or_undo(self, record: Record) -> None:
         """Keep what this round made of the server, or go back to the state before it."""
         server = self.server
-        record.undone = self.acceptance.objection(server)
+        record.undone = self.acceptance.objection(server, self._validation_loss)
         if record.undone is not None:
             log.warning("round %d is undone: %s", record.round, record.undone)
             before = _snapshot(self.latest)
@@ -193,6 +193,9 @@ class Loop:
         # A client that failed in one phase takes no part in the next.
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
+
+    def _validation_loss(self) -> float:
+        return mean_score(self.session.evaluate(self.server, "validation"), "loss")
 
     def _evaluate(self, record: Record) -> None:
         start = time.perf_counter()

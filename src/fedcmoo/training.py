@@ -97,6 +97,8 @@ def fit(
     for channel in channels.values():
         channel.contribution.check(server.sizes)
     check_stages(channels, server.sizes)
+    accept = acceptance or Acceptance()
+    accept.check(problem)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
         wanted, problem, channels, server.sizes, clients_per_round=n, steps=steps, batch_size=algorithm.batch_size
@@ -118,7 +120,6 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        accept = acceptance or Acceptance()
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         result = Result(settings, history, training.model(), server.x.nbytes)
