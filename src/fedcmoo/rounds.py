@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Add, Message
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
@@ -105,6 +106,7 @@ class Sums:
         totals: the sums by name.
         noise: the standard deviation of the noise in each entry of the totals that have some, by name.
         failures: why clients did not reply.
+        stalled: those of them that did not reply in time.
         client_states: what clients will remember if the server accepts the round, by client.
     """
 
@@ -116,6 +118,7 @@ class Sums:
         self.totals: dict[str, Tensor] = {}
         self.noise: dict[str, float] = {}
         self.failures: dict[int, str] = {}
+        self.stalled: set[int] = set()
         self.client_states: dict[int, Message] = {}
         self._how: dict[str, Add] = {}
 
@@ -152,6 +155,7 @@ class Sums:
         self._add_weights(later.P, later.P_k)
         self.uploaded += later.uploaded
         self.failures |= later.failures
+        self.stalled |= later.stalled
         self.client_states |= later.client_states
 
     def mean(self, name: str) -> Tensor:
@@ -216,6 +220,7 @@ class Server:
             clients keep their own state (Flower) has a reference here instead.
         saved_client_states: those of the checkpoints to which the run may go back.
         id: identifies the run, also after it was resumed.
+        on_failure: what to do about clients that fail.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
     """
@@ -233,6 +238,7 @@ class Server:
     client_states: dict[int, Message] = field(default_factory=dict)
     saved_client_states: tuple[dict[int, Message], ...] = ()
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    on_failure: FailureRule = field(default=Stop())
     G: Matrix | None = None
     notes: dict[str, float] = field(default_factory=dict)
 
