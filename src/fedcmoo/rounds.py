@@ -39,6 +39,7 @@ class Sizes:
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
+        variances: which entries of the float buffers are BatchNorm's variances, as ranges (start, stop).
     """
 
     d: int
@@ -47,12 +48,13 @@ class Sizes:
     buffers: int = 0
     counters: int = 0
     dtype: torch.dtype = torch.float32
+    variances: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
         """The sizes of a model with M objectives."""
         buffers, counters = model.buffers().numel(), model.counters().numel()
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype)
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, model.variances)
 
     @property
     def model_bytes(self) -> int:
