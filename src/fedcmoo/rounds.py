@@ -33,11 +33,12 @@ class Sizes:
     """The numbers that shapes are made of.
 
     Attributes:
-        d: parameters of the model.
+        d: parameters of the model that are not private.
         d_shared: how many of them are shared (the first ones in x).
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
+        private: parameters that never leave a client.
     """
 
     d: int
@@ -46,12 +47,14 @@ class Sizes:
     buffers: int = 0
     counters: int = 0
     dtype: torch.dtype = torch.float32
+    private: int = 0
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
         """The sizes of a model with M objectives."""
-        buffers, counters = model.buffers().numel(), model.counters().numel()
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype)
+        public = model.public
+        buffers, counters, private = public.buffers.numel(), public.counters.numel(), len(model.x) - model.d
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, private)
 
     @property
     def model_bytes(self) -> int:
@@ -135,7 +138,7 @@ class Sums:
             arrays: by name.
             nbytes: the size of the client's reply.
             how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
-                around, "newest" to keep the last one.
+                around, "newest" to keep the last one, "each" to put them one below the other.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -197,6 +200,8 @@ class Sums:
         for name, array in arrays.items():
             if name not in self.totals or self._how.get(name) == "newest":
                 self.totals[name] = array.clone() if copy else array
+            elif self._how.get(name) == "each":
+                self.totals[name] = torch.cat([self.totals[name], array])
             else:
                 self.totals[name] += array  # integers wrap around, which is what "modular" means
 

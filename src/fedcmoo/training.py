@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,6 +76,10 @@ def fit(
             raise TypeError(f"{name} must be a fedcmoo.{kind.__name__}, but got {value!r}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
+    if privacy is not None and problem.client_test is not None:
+        raise ValueError(
+            "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+        )
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     settings = config or {
@@ -90,7 +93,7 @@ def fit(
         "checkpoint_every": checkpoint_every,
     }
     problem.check()
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    model = problem.flat_model()
     server = _new_server(problem, algorithm, model, seed)
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
@@ -143,8 +146,8 @@ def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -
         sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
-        x=model.x.detach().clone(),
-        buffers=model.buffers(),
-        counters=model.counters(),
+        x=model.public.x.clone(),
+        buffers=model.public.buffers,
+        counters=model.public.counters,
         w=method.initial_weights(problem.M),
     )
