@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: run test deployment lint types docs package clean
+.PHONY: run test deployment lint types docs notebooks package clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/fedcmoo run
@@ -24,7 +24,11 @@ types: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 docs: $(VENV)/.installed-dev
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+# Run the tutorials and store their outputs.
+notebooks: $(VENV)/.installed-dev
+	cd docs/tutorials && PATH="$(abspath $(VENV)/bin):$$PATH" jupyter execute --inplace *.ipynb
 
 package: $(VENV)/.installed-dev
 	.ci/package $(VENV)/bin/python
