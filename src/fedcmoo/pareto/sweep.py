@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,7 +17,6 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
 from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
-from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front
 from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
@@ -189,7 +187,7 @@ def _reference(problem: Problem, reached: Sequence[Sequence[float]]) -> tuple[fl
     Training may raise a loss: an untrained model treats all groups alike, so fairness is best before training.
     """
     data = problem.validation if problem.test is None else problem.test
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    model = problem.flat_model()
     totals, counts = evaluate(problem, model, data, 0, len(data))
     untrained = (totals / counts)[: problem.M].tolist()
     return tuple(1.1 * max(losses) for losses in zip(untrained, *reached, strict=True))
