@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcmoo.config import RunConfig
+from fedcmoo.failures import Skip
 from fedcmoo.flower.server import RunSettings
 from fedcmoo.settings import to_table, write_toml
 
@@ -143,13 +144,17 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
 
 
 def run_settings(config: RunConfig) -> RunSettings:
-    """What a run's configuration says of the run itself."""
+    """What a run's configuration says of the run itself. A federation always goes on without clients that fail."""
+    rule = config.on_failure if isinstance(config.on_failure, Skip) else Skip()
     return RunSettings(
         rounds=config.rounds,
         clients_per_round=config.clients_per_round,
         seed=config.seed,
         evaluate_every=config.evaluate_every,
         checkpoint_every=config.checkpoint_every,
+        max_norm=config.acceptance.max_norm,
+        min_replies=rule.min_replies,
+        pause=rule.pause,
     )
 
 

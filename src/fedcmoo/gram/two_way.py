@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD, budget_bytes, check_budget
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, columns, inner, shared_jacobian
+from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, check_own, columns, inner, shared_jacobian
 from fedcmoo.gram.one_way import CompressedJacobian
-from fedcmoo.messages import Field, Message
+from fedcmoo.messages import Field, Message, all_finite
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import resolve_names
@@ -55,6 +56,8 @@ class TwoWay(Gram):
     def estimate(self, server: Server, *others: str) -> Estimate:
         sums = yield Ask({JACOBIAN: Message(), **dict.fromkeys(others, Message())})
         jacobians = sums.part(JACOBIAN)
+        if not all_finite(inner(jacobians["h"], jacobians["h"])):  # replies are finite, but their sum may overflow
+            return np.full((server.sizes.M, server.sizes.M), np.inf), sums
         random = generator(server.seed, server.round, "gram", "compress")
         budget = budget_bytes(self.budget, server.sizes.d_shared)
         message = self.compressor.encode(jacobians["h"], budget, random)
@@ -86,6 +89,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         own, rest = payload.take("own", Field((sizes.M, sizes.M)), sender)
+        check_own(own, sender)
         h = super().decode(rest, sizes, sender)["h"]
         return {"h": h, "own": own, "compressed_own": inner(h, h)}
 

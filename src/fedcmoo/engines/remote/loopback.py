@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedcmoo.engines.remote import Node
+from fedcmoo.contributions import Stage
+from fedcmoo.engines.remote.node import Node
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.methods import Method
@@ -17,12 +18,14 @@ class Loopback:
 
     Args:
         folder: of the nodes' files.
-        problem, method: of the run.
+        problem, method, stages: of the run.
         nodes: how many.
     """
 
-    def __init__(self, folder: Path, problem: Problem, method: Method, nodes: int = 2) -> None:
-        self.folder, self.problem, self.method = folder, problem, method
+    def __init__(
+        self, folder: Path, problem: Problem, method: Method, nodes: int = 2, stages: Sequence[Stage] = ()
+    ) -> None:
+        self.folder, self.problem, self.channels = folder, problem, method.channels(stages)
         self.partition = {node: node for node in range(nodes)}
         self.partitions = nodes
         self.sent: list[tuple[int, Packet]] = []
@@ -37,7 +40,7 @@ class Loopback:
     def node(self, node: int) -> Node:
         home = self.folder / f"node-{node}"
         home.mkdir(parents=True, exist_ok=True)
-        return Node(self.problem, self.method.channels(), self.partition[node], self.partitions, f"run-{node}", home)
+        return Node(self.problem, self.channels, self.partition[node], self.partitions, f"run-{node}", home)
 
 
 class LoopbackExchange:
