@@ -117,8 +117,7 @@ class Worker:
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
 
     def _has_room(self, first: FirstStep) -> bool:
-        size = first.J.numel() * first.J.element_size()
-        return (len(self._kept) + 1) * size <= KEEP_LIMIT
+        return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
 
 
 class Job(Protocol):
