@@ -50,7 +50,7 @@ SEE_PARALLEL = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Front:
     """The points that a sweep reached, and what to compare them with.
 
@@ -100,6 +100,9 @@ class Front:
     def minima(self) -> list[float] | None:
         """Each objective's loss when it is trained alone, [M]."""
         return [point.losses[k] for k, point in enumerate(self.single)] or None
+
+    def __repr__(self) -> str:
+        return f"<Front of {self.problem}: {len(self.points)} points>"
 
     def pick(self, preference: Sequence[float]) -> Point:
         """The point whose losses are nearest, in angle, to those of a preference, of those that no other dominates."""
