@@ -66,6 +66,11 @@ def peak_bytes(with_children: bool = False) -> int | None:
         return None
 
 
+def resident_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not tell."""
+    return (_status("VmRSS") if STATUS.exists() else None) or 0
+
+
 def _give_back_freed_memory() -> None:
     """Workers keep what they free; whatever is used again of it would not be seen."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
