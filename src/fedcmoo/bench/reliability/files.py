@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from fedcmoo.bench.reliability.fuzz import mutated
@@ -49,10 +50,14 @@ def _is_noticed(data: bytes) -> bool:
     return False
 
 
+def _read_checkpoint(path: Path) -> Checkpoint:
+    return Checkpoint.decode(path.read_bytes())
+
+
 def damaged_files(count: int, seed: int) -> Outcome:
     """Fuzz configurations, histories and checkpoints: each is read as it is, or gives an error of the library."""
     chance, counts, broken = random.Random(seed), Counter[str](), list[str]()
-    readers = {CONFIG: read_toml, HISTORY: read_history, NEWEST: lambda path: Checkpoint.decode(path.read_bytes())}
+    readers: dict[str, Callable[[Path], object]] = {CONFIG: read_toml, HISTORY: read_history, NEWEST: _read_checkpoint}
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         train(folder, seed)

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from fedcmoo.bench.reliability.outcome import Outcome
 from fedcmoo.bench.reliability.problem import small_problem
-from fedcmoo.compression import COMPRESSORS
-from fedcmoo.contributions import Channels, add_reply
-from fedcmoo.gram import GRAMS
+from fedcmoo.compression import COMPRESSORS, budget_bytes
+from fedcmoo.contributions import add_reply
+from fedcmoo.gram import GRAMS, OneWay, TwoWay, TwoWayAsRun
+from fedcmoo.gram.sketch import SketchedJacobian
+from fedcmoo.gram.two_way import Correction
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Method
 from fedcmoo.randomness import derive
@@ -33,8 +35,8 @@ def methods() -> Iterator[tuple[str, Method]]:
     for name, gram in GRAMS.items():
         yield name, FedCMOO(gram=gram())
     for name, compressor in COMPRESSORS.items():
-        for gram in ("one-way", "two-way", "two-way-as-run"):
-            yield f"{gram} {name}", FedCMOO(gram=GRAMS[gram](compressor=compressor(), budget=BUDGET))  # type: ignore[call-arg]
+        for estimator in (OneWay, TwoWay, TwoWayAsRun):
+            yield f"{estimator.__name__} {name}", FedCMOO(gram=estimator(compressor(), BUDGET))
 
 
 def real_replies(seed: int) -> Iterator[tuple[str, Worker, list[str], bytes]]:
@@ -43,31 +45,26 @@ def real_replies(seed: int) -> Iterator[tuple[str, Worker, list[str], bytes]]:
     for label, method in methods():
         worker = Worker(problem, method.channels(), seed)
         for name in worker.channels:
-            yield f"{label}: {name}", worker, [name], _reply(worker, method.channels(), name, seed)
+            yield f"{label}: {name}", worker, [name], _reply(worker, name, seed)
 
 
-def _reply(worker: Worker, channels: Channels, name: str, seed: int) -> bytes:
+def _reply(worker: Worker, name: str, seed: int) -> bytes:
     state = worker.model.state
-    message = _message(worker, channels, name, seed)
-    reply, _ = worker.reply(state, Request(0, state.version, {name: message}), 0)
+    reply, _ = worker.reply(state, Request(0, state.version, {name: _message(worker, name, seed)}), 0)
     return reply.encode()
 
 
-def _message(worker: Worker, channels: Channels, name: str, seed: int) -> Message:
+def _message(worker: Worker, name: str, seed: int) -> Message:
     """What the server sends for a contribution."""
-    if name == "correction":
-        M, d = worker.sizes.M, worker.sizes.d_shared
-        contribution = channels[name].contribution
+    M, d = worker.sizes.M, worker.sizes.d_shared
+    contribution = worker.channels[name].contribution
+    if isinstance(contribution, Correction):
         draws = torch.Generator().manual_seed(seed)
-        budget = int(contribution.budget * 4 * d)  # type: ignore[attr-defined]
-        return contribution.compressor.encode(torch.randn(M, d, generator=draws), budget, draws)  # type: ignore[attr-defined, no-any-return]
-    if name.startswith("train"):
-        return Message(w=torch.full((worker.sizes.M,), 1 / worker.sizes.M, dtype=torch.float64))
-    return Message(seed=torch.tensor([derive(seed, "sketch")])) if _sketches(channels, name) else Message()
-
-
-def _sketches(channels: Channels, name: str) -> bool:
-    return type(channels[name].contribution).__name__ == "SketchedJacobian"
+        h = torch.randn(M, d, generator=draws)
+        return contribution.compressor.encode(h, budget_bytes(contribution.budget, d), draws)
+    if isinstance(contribution, SketchedJacobian):
+        return Message(seed=torch.tensor([derive(seed, "sketch")]))
+    return Message(w=torch.full((M,), 1 / M, dtype=torch.float64)) if name.startswith("train") else Message()
 
 
 def mutated(data: bytes, other: bytes, chance: random.Random) -> bytes:

@@ -15,7 +15,8 @@ from fedcmoo.bench.reliability.outcome import Outcome
 from fedcmoo.bench.reliability.problem import small_problem
 from fedcmoo.engines import Local
 from fedcmoo.history import read_history
-from fedcmoo.run_folder import HISTORY, MODEL, holds_run
+from fedcmoo.run import HISTORY
+from fedcmoo.run_folder import MODEL, holds_run
 from fedcmoo.training import fit
 
 ROUNDS = 12
@@ -23,9 +24,17 @@ ROUNDS = 12
 
 def train(folder: Path, seed: int) -> None:
     """The run that is killed; it goes on where the one before it stopped."""
-    resume = holds_run(folder)
-    settings = {"clients_per_round": 4, "evaluate_every": 5, "checkpoint_every": 2}
-    fit(small_problem(seed=seed), METHOD, ROUNDS, seed=seed, engine=Local(), folder=folder, resume=resume, **settings)
+    fit(
+        small_problem(seed=seed),
+        METHOD,
+        ROUNDS,
+        clients_per_round=4,
+        seed=seed,
+        engine=Local(),
+        folder=folder,
+        checkpoint_every=2,
+        resume=holds_run(folder),
+    )
 
 
 def kills(count: int, seed: int) -> Outcome:
