@@ -12,9 +12,12 @@ import numpy as np
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
 from fedcmoo.client import DivergedError
+from fedcmoo.client_scores import client_scores
+from fedcmoo.client_test import NAME as CLIENT_TEST
+from fedcmoo.client_test import client_test
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
-from fedcmoo.evaluation import not_finite
+from fedcmoo.evaluation import mean_score, not_finite
 from fedcmoo.failures import TooFewRepliesError, summary
 from fedcmoo.history import Record
 from fedcmoo.interrupts import Interrupts
@@ -101,7 +104,7 @@ class Loop:
     def _accept_or_undo(self, record: Record) -> None:
         """Keep what this round made of the server, or go back to the state before it."""
         server = self.server
-        record.undone = record.undone or self.acceptance.objection(server)
+        record.undone = record.undone or self.acceptance.objection(server, self._validation_loss)
         if record.undone is not None:
             log.warning("round %d is undone: %s", record.round, record.undone)
             before = _snapshot(self.latest)
@@ -205,6 +208,9 @@ class Loop:
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
 
+    def _validation_loss(self) -> float:
+        return mean_score(self.session.evaluate(self.server, "validation"), "loss")
+
     def _note_failures(
         self, sums: Sums, clients: tuple[int, ...], asked: tuple[int, ...], phase: str, record: Record
     ) -> None:
@@ -224,6 +230,8 @@ class Loop:
             record.test = self.session.evaluate(self.server, "test")
         if self.problem.validation is not None:
             record.validation = self.session.evaluate(self.server, "validation")
+        if self.problem.client_test is not None:
+            self._test_clients(record)
         record.seconds["evaluate"] = time.perf_counter() - start
         for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
             for objective, metric, value in not_finite(scores):
@@ -234,6 +242,22 @@ class Loop:
                     )
                 log.warning("%s of %r is %s on %s data: it is left out", metric, objective, value, split)
                 del scores[objective][metric]
+
+    def _test_clients(self, record: Record) -> None:
+        """Evaluate the model at the clients; without an evaluation of some objective, the round has none."""
+        sums = self.session.ask(client_test(self.server), self.server)
+        record.failures |= {str(i): why for i, why in sums.failures.items()}
+        found = sums.part(CLIENT_TEST)
+        scores = client_scores(self.problem, found["totals"].numpy(), found["counts"].numpy())
+        unknown = [name for name, metrics in scores.items() if "loss" not in metrics]
+        if not unknown:
+            record.client_test = scores
+        elif sums.failures:
+            log.warning("round %d: no client that replied has test data for %r", record.round, unknown[0])
+        else:
+            raise ValueError(
+                f"client_test must have labels for every objective, but no client has any for {unknown[0]!r}"
+            )
 
 
 def _snapshot(server: Server) -> Server:

@@ -16,8 +16,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-Add = Literal["sum", "modular", "newest"]
-"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, or by keeping the last."""
+Add = Literal["sum", "modular", "newest", "each"]
+"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, by keeping the last, or, of
+arrays that the server needs one by one, as rows of one array in the order of the clients."""
 
 
 class BadMessageError(ValueError):
@@ -67,6 +68,10 @@ class Message(Mapping[str, Tensor]):
         """
         start = f"{name}/"
         return Message(**{key.removeprefix(start): array for key, array in self.items() if key.startswith(start)})
+
+    def without(self, name: str) -> Message:
+        """The message without the part of this name."""
+        return Message(**{key: array for key, array in self.items() if not key.startswith(f"{name}/")})
 
     def take(self, name: str, field: Field, sender: str) -> tuple[Tensor, Message]:
         """The array of this name, checked, and the message without it."""

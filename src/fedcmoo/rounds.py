@@ -34,12 +34,13 @@ class Sizes:
     """The numbers that shapes are made of.
 
     Attributes:
-        d: parameters of the model.
+        d: parameters of the model that are not private.
         d_shared: how many of them are shared (the first ones in x).
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
         variances: which entries of the float buffers are BatchNorm's variances, as ranges (start, stop).
+        private: parameters that never leave a client.
     """
 
     d: int
@@ -49,12 +50,15 @@ class Sizes:
     counters: int = 0
     dtype: torch.dtype = torch.float32
     variances: tuple[tuple[int, int], ...] = ()
+    private: int = 0
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
         """The sizes of a model with M objectives."""
-        buffers, counters = model.buffers().numel(), model.counters().numel()
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, model.variances)
+        public = model.public
+        buffers, counters, private = public.buffers.numel(), public.counters.numel(), len(model.x) - model.d
+        variances = tuple(part for part in model.variances if part[1] <= buffers)
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, variances, private)
 
     @property
     def model_bytes(self) -> int:
@@ -140,7 +144,7 @@ class Sums:
             arrays: by name.
             nbytes: the size of the client's reply.
             how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
-                around, "newest" to keep the last one.
+                around, "newest" to keep the last one, "each" to put them one below the other.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -203,6 +207,8 @@ class Sums:
         for name, array in arrays.items():
             if name not in self.totals or self._how.get(name) == "newest":
                 self.totals[name] = array.clone() if copy else array
+            elif self._how.get(name) == "each":
+                self.totals[name] = torch.cat([self.totals[name], array])
             else:
                 self.totals[name] += array  # integers wrap around, which is what "modular" means
 

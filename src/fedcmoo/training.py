@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -88,6 +87,10 @@ def fit(
     n = cohort_size(clients_per_round, problem)
     if rule.min_replies > n:
         raise ValueError(f"min_replies must be at most clients_per_round ({n}), but got {rule.min_replies}")
+    if privacy is not None and problem.client_test is not None:
+        raise ValueError(
+            "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+        )
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     settings = config or {
@@ -101,13 +104,15 @@ def fit(
         "checkpoint_every": checkpoint_every,
     }
     problem.check()
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    model = problem.flat_model()
     server = _new_server(problem, algorithm, model, seed, rule)
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
         channel.contribution.check(server.sizes)
     check_stages(channels, server.sizes)
+    accept = acceptance or Acceptance()
+    accept.check(problem)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
         wanted, problem, channels, server.sizes, clients_per_round=n, steps=steps, batch_size=algorithm.batch_size
@@ -129,7 +134,6 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        accept = acceptance or Acceptance()
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         result = Result(settings, history, training.model(), server.x.nbytes)
@@ -154,9 +158,9 @@ def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, r
         sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
-        x=model.x.detach().clone(),
-        buffers=model.buffers(),
-        counters=model.counters(),
+        x=model.public.x.clone(),
+        buffers=model.public.buffers,
+        counters=model.public.counters,
         w=method.initial_weights(problem.M),
         on_failure=rule,
     )

@@ -15,7 +15,6 @@ from fedcmoo.engines.remote.protocol import (
     Packet,
     clients_of,
     largest_message,
-    model_message,
 )
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.parameters import State
@@ -29,7 +28,7 @@ REQUEST = NodeRequest("1/0/train/1", "run", 3, 0, STATE.version, ("train", "loss
 
 def test_a_request_arrives_as_it_was_sent() -> None:
     messages = Message.join({"train": Message(w=torch.tensor([0.25, 0.75]))}).encode()
-    packet = REQUEST.pack(messages, model_message(STATE).encode())
+    packet = REQUEST.pack(messages, Message(**STATE.arrays).encode())
     request, received, model = NodeRequest.unpack(packet, SIZES)
     assert request == REQUEST
     assert received["train"]["w"].tolist() == [0.25, 0.75]

@@ -69,7 +69,7 @@ name = "{package}"
 version = "1.0.0"
 description = "Federated multi-objective training with fedcmoo"
 license = "Apache-2.0"
-# fedcmoo[flower] must be installed on the server and on every node; Flower carries only this folder to them.
+# fedcmoo and its extra `flower` must be installed on the server and all nodes; Flower carries only this folder.
 dependencies = []
 
 [tool.hatch.build.targets.wheel]
@@ -90,7 +90,7 @@ README = """\
 # {package}: federated training with fedcmoo on Flower
 
 `{package}/task.py` says what the problem and the method are; the other two files need no change.
-On the server and on every node: `pip install "fedcmoo[flower]"`.
+On the server and on every node, install fedcmoo with its extra `flower`: `pip install ".[flower]"` in a clone of it.
 
 On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how
 the server, the operator and the nodes are started with them:

@@ -85,7 +85,10 @@ class CompressedJacobianAndGram(CompressedJacobian):
         return {**super().fields(sizes), "own": Field((sizes.M, sizes.M), degree=2)}
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
-        return Message(**super().encode(arrays, client), own=arrays["own"])
+        code = super().encode(arrays, client)
+        if client.first is not None and torch.equal(arrays["h"], shared_jacobian(client, self.batch_size)):
+            client.first.codes[JACOBIAN] = code  # no stage has changed h: it is what the correction needs
+        return Message(**code, own=arrays["own"])
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         own, rest = payload.take("own", Field((sizes.M, sizes.M)), sender)
@@ -96,7 +99,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
 @dataclass(frozen=True)
 class Correction(Contribution):
-    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). The client has ĥ_i by compressing h_i again, with the same draws.
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). Where ĥ_i was not kept, h_i is compressed again, with the same draws.
 
     A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
     """
@@ -119,8 +122,9 @@ class Correction(Contribution):
         h = shared_jacobian(client, self.batch_size)
         M, d = h.shape
         budget = budget_bytes(self.budget, d)
-        payload = self.compressor.encode(h, budget, client.random("compress")).cpu()
-        compressed = self.compressor.decode(payload, (M, d), budget, str(client))
+        kept = client.first.codes.get(JACOBIAN) if client.first is not None else None
+        payload = kept or self.compressor.encode(h, budget, client.random("compress"))
+        compressed = self.compressor.decode(payload.cpu(), (M, d), budget, str(client))
         compressed_sum = self.compressor.decode(message, (M, d), budget, "the server")
         return h, compressed.to(h), compressed_sum.to(h) / client.weight
 

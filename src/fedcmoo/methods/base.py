@@ -167,9 +167,10 @@ class LocalTraining(Contribution):
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
         w = client.own_weights(message["w"].tolist())
-        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        change = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        update = change[: client.sizes.d]
         self.drift.finish(client, message, update / (self.steps * self.lr))
-        return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
+        return {"update": update, **public_buffers(client)}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"update": Field((sizes.d,), sizes.dtype), **buffer_fields(sizes)}
@@ -220,6 +221,12 @@ def buffer_fields(sizes: Sizes) -> dict[str, Field]:
         "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
+
+
+def public_buffers(client: Client) -> dict[str, Tensor]:
+    """The arrays of `buffer_fields`, of the client's model as it is now."""
+    public = client.model.public
+    return non_empty(buffers=public.buffers, counters=public.counters)
 
 
 def non_empty(**arrays: Tensor) -> dict[str, Tensor]:

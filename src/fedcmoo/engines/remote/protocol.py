@@ -17,7 +17,6 @@ import torch
 
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.ownership import Share
-from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
 VERSION = 3
@@ -148,13 +147,8 @@ class Answer:
         return answer
 
 
-def model_message(state: State) -> Message:
-    """The model as it is sent."""
-    return Message(x=state.x, buffers=state.buffers, counters=state.counters)
-
-
 def model_fields(sizes: Sizes) -> dict[str, Field]:
-    """What `model_message` must have."""
+    """What a model is sent as."""
     return {
         "x": Field((sizes.d,), sizes.dtype),
         "buffers": Field((sizes.buffers,), sizes.dtype),

@@ -11,11 +11,12 @@ from functools import cache
 
 import torch
 
+from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply
 from fedcmoo.engines.base import Session, blocks
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
-from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, model_message, share_text
+from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
 from fedcmoo.messages import BadMessageError, Message
@@ -50,7 +51,8 @@ class RemoteSession(Session):
     """Requests to nodes, one for each node and ask; replies are checked, decoded and added up in client order."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Remote) -> None:
-        self.problem, self.channels, self.seed, self.sizes = problem, channels, seed, sizes
+        self.problem, self.channels = problem, with_client_test(channels, problem)
+        self.seed, self.sizes = seed, sizes
         self.settings = settings
         self._process = secrets.token_hex(8)
         self._serial = itertools.count()
@@ -86,7 +88,7 @@ class RemoteSession(Session):
         """Send requests and add up the answers, until every client has replied or failed."""
         version = server.model.version
         messages = Message.join(ask.messages).encode()
-        model = cache(lambda: model_message(server.model).encode())
+        model = cache(lambda: Message(**server.model.arrays).encode())
         until = time.monotonic() + self.settings.deadline
         send_model = {node for node in routes if self._has_model.get(node) != version}
         while routes:
