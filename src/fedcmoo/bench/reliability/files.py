@@ -68,7 +68,10 @@ def damaged_files(count: int, seed: int) -> Outcome:
             path.write_bytes(mutated(originals[name], originals[CONFIG], chance))
             try:
                 readers[name](path)
-                counts["read"] += 1
+                if name == NEWEST and path.read_bytes() != originals[name]:
+                    broken.append("a changed checkpoint was read")
+                else:
+                    counts["read"] += 1
             except (DamagedError, SettingsError):
                 counts["refused"] += 1
             except Exception as error:
