@@ -15,6 +15,7 @@ from fedcmoo.engines import ENGINES
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
 from fedcmoo.gram import Exact
+from tests.core.test_private import SMALL, private
 
 ray = pytest.importorskip("ray")
 
@@ -71,3 +72,10 @@ def test_is_known_by_name() -> None:
 def test_refuses_no_workers() -> None:
     with pytest.raises(ValueError, match="workers must be at least 1, but got 0"):
         Ray(workers=0)
+
+
+def test_private_parameters_and_clients_own_metrics_are_those_of_the_local_engine() -> None:
+    settings = {"rounds": 2, "clients_per_round": 4, "evaluate_every": 1}
+    runs = [fit(private(), FedCMOO(**SMALL), engine=engine, **settings).history for engine in (Local(), Ray(workers=2))]
+    assert [record.without_time() for record in runs[0]] == [record.without_time() for record in runs[1]]
+    assert runs[0][1].client_test is not None

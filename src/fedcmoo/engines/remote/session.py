@@ -22,7 +22,7 @@ from fedcmoo.evaluation import Scores
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import DIGEST, Ask, Server, Sizes, Sums
 
 log = logging.getLogger(__name__)
 
@@ -209,14 +209,13 @@ class OrderedSum:
             self._block.failures[i] = f"{type(error).__name__}: {error}"
             return
         if memory is not None:
-            self._block.client_states[i] = Message(
-                digest=torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
-            )
+            digest = torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
+            self._block.client_states[i] = Message(**{DIGEST: digest})
 
 
 def _hex(reference: Message | None) -> str:
     """The digest of a client's memory on its node, which the server has in place of the memory."""
-    return "" if reference is None else bytes(reference["digest"].tolist()).hex()
+    return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 
 def _read(outcome: Outcome, request: NodeRequest) -> Answer:
