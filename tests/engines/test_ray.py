@@ -11,7 +11,7 @@ from torch import nn
 from fedcmoo import FedCMOO, Objective, Problem, fit
 from fedcmoo.client import DivergedError
 from fedcmoo.drift import Drift, Scaffold
-from fedcmoo.engines import ENGINES
+from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
 from fedcmoo.gram import Exact
@@ -75,7 +75,10 @@ def test_refuses_no_workers() -> None:
 
 
 def test_private_parameters_and_clients_own_metrics_are_those_of_the_local_engine() -> None:
-    settings = {"rounds": 2, "clients_per_round": 4, "evaluate_every": 1}
-    runs = [fit(private(), FedCMOO(**SMALL), engine=engine, **settings).history for engine in (Local(), Ray(workers=2))]
+    engines: list[Engine] = [Local(), Ray(workers=2)]
+    runs = [
+        fit(private(), FedCMOO(**SMALL), 2, clients_per_round=4, engine=engine, evaluate_every=1).history
+        for engine in engines
+    ]
     assert [record.without_time() for record in runs[0]] == [record.without_time() for record in runs[1]]
     assert runs[0][1].client_test is not None

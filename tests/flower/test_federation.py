@@ -208,8 +208,8 @@ HOSPITALS = Path(__file__).parents[2] / "examples" / "flower" / "hospitals"
 
 
 def test_sites_with_keys_train_on_their_own_tables_and_an_unregistered_one_is_refused(tmp_path: Path) -> None:
-    """The hospitals of the examples, with three label sets, TLS and node authentication; equal to a run with all tables in
-    one place."""
+    """The hospitals of the examples, with three label sets, TLS and node authentication; equal to a run with all tables
+    in one place."""
     runpy.run_path(str(HOSPITALS / "make_data.py"))["write_tables"](tmp_path)
     write_keys(tmp_path / "keys", nodes=3, hosts=["127.0.0.1"])
     write_keys(tmp_path / "others", nodes=1, hosts=["127.0.0.1"])
