@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 import torch
@@ -162,6 +163,13 @@ class FlatModel:
         """The float buffers (BatchNorm's statistics, say) as one vector, private ones last; servers average others."""
         floats = [_tensor(*place).detach().reshape(-1).to(self.x.dtype) for place in self._floats]
         return torch.cat(floats) if floats else self.x.new_empty(0)
+
+    @property
+    def variances(self) -> tuple[tuple[int, int], ...]:
+        """Where in `buffers` the variances of normalization layers are, as ranges (start, stop)."""
+        stops = list(accumulate(_tensor(*place).numel() for place in self._floats))
+        ranges = zip([0, *stops], stops, self._floats, strict=False)
+        return tuple((start, stop) for start, stop, (_, name) in ranges if name == "running_var")
 
     def counters(self) -> Tensor:
         """The integer buffers as one int64 vector, private ones last; servers take those of the newest reply."""

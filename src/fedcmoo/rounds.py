@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Add, Message
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
@@ -41,6 +42,7 @@ class Sizes:
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
+        variances: which entries of the float buffers are BatchNorm's variances, as ranges (start, stop).
         private: parameters that never leave a client.
     """
 
@@ -50,6 +52,7 @@ class Sizes:
     buffers: int = 0
     counters: int = 0
     dtype: torch.dtype = torch.float32
+    variances: tuple[tuple[int, int], ...] = ()
     private: int = 0
 
     @classmethod
@@ -57,7 +60,8 @@ class Sizes:
         """The sizes of a model with M objectives."""
         public = model.public
         buffers, counters, private = public.buffers.numel(), public.counters.numel(), len(model.x) - model.d
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, private)
+        variances = tuple(part for part in model.variances if part[1] <= buffers)
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, variances, private)
 
     @property
     def model_bytes(self) -> int:
@@ -111,6 +115,7 @@ class Sums:
         totals: the sums by name.
         noise: the standard deviation of the noise in each entry of the totals that have some, by name.
         failures: why clients did not reply.
+        stalled: those of them that did not reply in time.
         client_states: what clients will remember if the server accepts the round, by client.
     """
 
@@ -122,6 +127,7 @@ class Sums:
         self.totals: dict[str, Tensor] = {}
         self.noise: dict[str, float] = {}
         self.failures: dict[int, str] = {}
+        self.stalled: set[int] = set()
         self.client_states: dict[int, Message] = {}
         self._how: dict[str, Add] = {}
 
@@ -158,6 +164,7 @@ class Sums:
         self._add_weights(later.P, later.P_k)
         self.uploaded += later.uploaded
         self.failures |= later.failures
+        self.stalled |= later.stalled
         self.client_states |= later.client_states
 
     def mean(self, name: str) -> Tensor:
@@ -224,6 +231,7 @@ class Server:
             clients keep their own state (Flower) has a reference here instead.
         saved_client_states: those of the checkpoints to which the run may go back.
         id: identifies the run, also after it was resumed.
+        on_failure: what to do about clients that fail.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
     """
@@ -241,6 +249,7 @@ class Server:
     client_states: dict[int, Message] = field(default_factory=dict)
     saved_client_states: tuple[dict[int, Message], ...] = ()
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    on_failure: FailureRule = field(default=Stop())
     G: Matrix | None = None
     notes: dict[str, float] = field(default_factory=dict)
 

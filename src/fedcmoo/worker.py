@@ -12,6 +12,7 @@ from fedcmoo.client import Client, FirstStep
 from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
+from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import Precision, State
@@ -36,6 +37,7 @@ class Request:
         memories: what clients keep from earlier rounds, by client: what the method remembers, and private parameters.
         shares: the clients' weights and objectives; none in a cohort whose clients all have weight 1 and own all.
         scales: P / P_k of the cohort for each objective; None if there are no shares.
+        on_failure: what to do about clients that fail.
     """
 
     round: int
@@ -44,6 +46,7 @@ class Request:
     memories: Mapping[int, Message] = field(default_factory=dict)
     shares: Mapping[int, Share] = field(default_factory=dict)
     scales: Sequence[float] | None = None
+    on_failure: FailureRule = field(default=Stop())
 
     def for_clients(self, clients: Sequence[int], memories: Mapping[int, Message]) -> Request:
         """The request with what only some clients need."""
@@ -114,8 +117,7 @@ class Worker:
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
 
     def _has_room(self, first: FirstStep) -> bool:
-        size = first.J.numel() * first.J.element_size()
-        return (len(self._kept) + 1) * size <= KEEP_LIMIT
+        return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
 
 
 class Job(Protocol):
@@ -136,10 +138,12 @@ class AskClients:
         sums = Sums()
         names = list(self.request.messages)
         for i in self.clients:
-            message, memory = worker.reply(state, self.request, i)
-            add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", self.request.shares.get(i))
-            if memory is not None:
-                sums.client_states[i] = memory
+            with self.request.on_failure.of_client(sums.failures, i):
+                message, memory = worker.reply(state, self.request, i)
+                share = self.request.shares.get(i)
+                add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", share)
+                if memory is not None:
+                    sums.client_states[i] = memory
         return sums
 
 

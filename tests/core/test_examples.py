@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
-import re
 import runpy
 from pathlib import Path
 
@@ -28,12 +27,6 @@ def test_own_data(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "own_data.py"), run_name="__main__")
     table = capsys.readouterr().out
     assert all(name in table for name in ("Weight", "Waist", "Pulse"))
-
-
-def test_the_page_on_unequal_clients() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "unequal-clients.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    exec("\n".join(blocks), {})
 
 
 def test_unequal_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
