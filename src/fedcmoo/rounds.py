@@ -28,9 +28,6 @@ Round = Generator["Ask", "Sums", None]
 
 T = TypeVar("T")
 
-DIGEST = "digest"
-"""What stands in a client's state if the client itself keeps it."""
-
 
 @dataclass(frozen=True)
 class Sizes:

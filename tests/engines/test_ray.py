@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from fedcmoo import FedCMOO, Objective, Problem, fit
-from fedcmoo.client import DivergedError
 from fedcmoo.drift import Drift, Scaffold
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
+from fedcmoo.failures import DivergedError
 from fedcmoo.gram import Exact
 from tests.core.problems import classification
 from tests.core.test_private import SMALL, private

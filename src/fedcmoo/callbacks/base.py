@@ -9,12 +9,12 @@ from pathlib import Path
 from torch import nn
 
 from fedcmoo.history import Record
-from fedcmoo.messages import Message
+from fedcmoo.messages import DIGEST, Message
 from fedcmoo.methods.base import Method
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
-from fedcmoo.rounds import DIGEST, Server
+from fedcmoo.rounds import Server
 from fedcmoo.worker import PRIVATE
 
 

@@ -153,6 +153,20 @@ def _take(part: Any, index: Tensor) -> Any:
     return None if part is None else part[index]
 
 
+def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
+    """Indices of one batch after the other, without end: shuffled epochs of n samples laid end to end. With None all of
+    them each time, in order."""
+    if batch_size is None or batch_size >= n:
+        while True:
+            yield torch.arange(n)
+    left = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(left) < batch_size:
+            left = torch.cat([left, torch.randperm(n, generator=shuffle)])
+        yield left[:batch_size]
+        left = left[batch_size:]
+
+
 def everything(data: Data) -> tuple[Any, Any]:
     """One batch with all samples, in order."""
     return data.batch(torch.arange(len(data)))

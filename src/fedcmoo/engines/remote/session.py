@@ -19,10 +19,10 @@ from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transp
 from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
-from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.messages import DIGEST, BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import DIGEST, Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.validation import positive
 
 
