@@ -116,7 +116,7 @@ class Client:
 
     @property
     def keeps_jacobian(self) -> bool:
-        """Whether J is kept for the first local step: a rule of sizes alone, so that all engines agree."""
+        """Whether J is kept for the first local step. It depends on sizes alone, so that all engines agree."""
         return self.problem.M * self.model.x.nbytes <= REUSE_LIMIT
 
     def random(self, purpose: str) -> torch.Generator:

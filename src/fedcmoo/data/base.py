@@ -154,8 +154,8 @@ def _take(part: Any, index: Tensor) -> Any:
 
 
 def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
-    """Indices of one batch after the other, without end: shuffled epochs of n samples laid end to end. With None all of
-    them each time, in order."""
+    """Indices of successive batches from shuffled epochs of n samples, without end. With batch_size None, every batch is
+    the whole data."""
     if batch_size is None or batch_size >= n:
         while True:
             yield torch.arange(n)
