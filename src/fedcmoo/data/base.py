@@ -154,7 +154,7 @@ def _take(part: Any, index: Tensor) -> Any:
 
 
 def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
-    """Indices of successive batches from shuffled epochs of n samples. With batch_size None, every batch is all of them."""
+    """Indices of successive batches from shuffled epochs of n samples. With batch_size None, a batch is all of them."""
     if batch_size is None or batch_size >= n:
         while True:
             yield torch.arange(n)
