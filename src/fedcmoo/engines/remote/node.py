@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
@@ -24,6 +23,7 @@ from fedcmoo.engines.remote.protocol import (
     share_text,
 )
 from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import State

@@ -19,7 +19,7 @@ from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transp
 from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
-from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.messages import DIGEST, BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
@@ -190,14 +190,13 @@ class OrderedSum:
         reply = Message.decode(data, largest_message(self._sizes))
         add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", self._shares.get(i))
         if memory is not None:
-            self._block.client_states[i] = Message(
-                digest=torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
-            )
+            digest = torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
+            self._block.client_states[i] = Message(**{DIGEST: digest})
 
 
 def _hex(reference: Message | None) -> str:
     """The digest of a client's memory on its node, which the server has in place of the memory."""
-    return "" if reference is None else bytes(reference["digest"].tolist()).hex()
+    return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 
 def _read(outcome: Outcome, request: NodeRequest) -> Answer:
