@@ -12,6 +12,9 @@ from typing import Any, Never, Self, get_args, get_origin, get_type_hints
 from fedcmoo.evaluation import Scores
 from fedcmoo.files import DamagedError
 
+MASKING = "masking"
+"""What the entries of a phase's secure sums are called, after the phase."""
+
 
 @dataclass
 class Record:
@@ -23,7 +26,8 @@ class Record:
         weights: w by objective.
         gram: G [M, M], where the method estimated it.
         grad_norm_sq: w^T G w, the squared norm of the weighted gradient.
-        up, down: bytes by phase, all clients together.
+        up, down: bytes by phase, all clients together. What secure sums cost besides the codes of a phase has an entry
+            of its own, such as "train masking".
         seconds: by phase.
         failures: by client, what went wrong.
         undone: why the round's model was not accepted, so that the one before it stayed; None if it was.
@@ -49,6 +53,12 @@ class Record:
     def scores(self) -> Scores | None:
         """On test data, or on validation data where there are no test data; None without an evaluation."""
         return self.test or self.validation
+
+    def count(self, phase: str, up: int, down: int, seconds: float) -> None:
+        """Add the bytes and seconds of an ask."""
+        for ledger, amount in ((self.up, up), (self.down, down)):
+            ledger[phase] = ledger.get(phase, 0) + amount
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     def to_json(self) -> str:
         """One line of JSON."""

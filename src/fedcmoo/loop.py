@@ -15,7 +15,7 @@ from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
 from fedcmoo.evaluation import not_finite
-from fedcmoo.history import Record
+from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
@@ -183,9 +183,9 @@ class Loop:
         need_model = [i for i in clients if has_model.get(i) != version]
         down = len(clients) * ask.nbytes + len(need_model) * server.sizes.model_bytes
         has_model |= dict.fromkeys(clients, version)
-        for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
-            ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
-        record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
+        record.count(ask.phase, sums.uploaded, down, seconds - sums.masking.seconds)
+        if sums.masking.up:
+            record.count(f"{ask.phase} {MASKING}", **vars(sums.masking))
         record.failures |= {str(i): why for i, why in sums.failures.items()}
         if sums.count == 0 and (clients or self.private is None):  # of nobody, a private round has the noise alone
             raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")

@@ -85,6 +85,15 @@ class Ask:
         return sum(message.nbytes for message in self.messages.values())
 
 
+@dataclass
+class Masking:
+    """What secure sums cost in addition to the codes themselves: bytes in both directions, and seconds."""
+
+    up: int = 0
+    down: int = 0
+    seconds: float = 0.0
+
+
 class Sums:
     """Running sums of the replies to an ask. Array `key` of contribution `name` is called "name/key".
 
@@ -106,6 +115,7 @@ class Sums:
         noise: the standard deviation of the noise in each entry of the totals that have some, by name.
         failures: why clients did not reply.
         client_states: what clients will remember if the server accepts the round, by client.
+        masking: what hiding single replies cost.
     """
 
     def __init__(self) -> None:
@@ -117,6 +127,7 @@ class Sums:
         self.noise: dict[str, float] = {}
         self.failures: dict[int, str] = {}
         self.client_states: dict[int, Message] = {}
+        self.masking = Masking()
         self._how: dict[str, Add] = {}
 
     def __getitem__(self, name: str) -> Tensor:

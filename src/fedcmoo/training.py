@@ -10,7 +10,8 @@ from pathlib import Path
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
-from fedcmoo.engines import ENGINES, Engine, choose_engine
+from fedcmoo.engines import ENGINES, Engine, Local, choose_engine
+from fedcmoo.engines.base import check_trips
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
 from fedcmoo.loop import Loop
@@ -18,6 +19,7 @@ from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
+from fedcmoo.privacy.secure import Secure, secure_of
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server, Sizes
@@ -42,6 +44,7 @@ def fit(
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
     privacy: DifferentialPrivacy | None = None,
+    secure: bool | Secure = False,
     config: Table | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
@@ -65,6 +68,8 @@ def fit(
         acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
             at most 1e8.
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
+        secure: secure aggregation: the server learns sums over cohorts, and no single reply. For nodes on other
+            machines, and for tests in process.
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
 
     Returns:
@@ -89,6 +94,8 @@ def fit(
         "evaluate_every": evaluate_every,
         "checkpoint_every": checkpoint_every,
     }
+    if secure:
+        stages = [*stages, Secure() if secure is True else secure]
     problem.check()
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
     server = _new_server(problem, algorithm, model, seed)
@@ -97,6 +104,11 @@ def fit(
     for channel in channels.values():
         channel.contribution.check(server.sizes)
     check_stages(channels, server.sizes)
+    secured = secure_of(channels)
+    if secured is not None:
+        secured.check_cohort(n)
+        wanted = wanted or Local()
+        check_trips(wanted)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
         wanted, problem, channels, server.sizes, clients_per_round=n, steps=steps, batch_size=algorithm.batch_size
@@ -118,6 +130,10 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
+        if secured is not None:
+            from fedcmoo.engines.secure import SecureSession  # needs the extra "privacy"
+
+            session = SecureSession(session, secured, channels, server.sizes)
         accept = acceptance or Acceptance()
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)

@@ -7,16 +7,20 @@ import ctypes
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedcmoo.client import Client, FirstStep
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
-from fedcmoo.messages import Message
+from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, Precision, State
 from fedcmoo.problem import Problem
+from fedcmoo.randomness import generator
 from fedcmoo.rounds import Sizes, Sums
+
+if TYPE_CHECKING:
+    from fedcmoo.privacy.secure.party import Party
 
 KEEP_LIMIT = 512 * 2**20
 """Bytes of gradients that one worker keeps from one ask of a round to the next; the rest is computed again."""
@@ -60,7 +64,12 @@ class Worker:
         seed: of the whole run.
         device: where the model computes.
         precision: what the model computes in.
+
+    Attributes:
+        party: answers for the clients on asks of several trips; None where every ask takes one.
     """
+
+    party: Party | None = None
 
     def __init__(
         self,
@@ -92,6 +101,33 @@ class Worker:
         if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
             self._kept[i] = client.first
         return message, None if client.new_memory is None else Message(**client.new_memory).cpu()
+
+    def trip(
+        self, state: State | None, request: Request, i: int, trip: str, message: Message
+    ) -> tuple[Message, Message | None]:
+        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`.
+
+        Args:
+            state: the model; None on trips on which nothing is computed.
+            request: the ask.
+            i: the client.
+            trip: its name.
+            message: what the client is sent on it.
+        """
+        if self.party is None:
+            raise BadMessageError("an ask of several trips needs clients with secure sums, but these have none")
+        memory: Message | None = None
+
+        def compute() -> Message:
+            nonlocal memory
+            if state is None:
+                raise BadMessageError("clients need the model to compute a reply, but were not sent it")
+            plain, memory = self.reply(state, request, i)
+            return plain
+
+        random = generator(self.seed, request.round, i, "secure")
+        reply = self.party.reply(i, trip, message, tuple(request.messages), compute, random)
+        return reply, memory
 
     def client(self, state: State, round: int, i: int) -> Client:
         """Client i with the model in this state."""
