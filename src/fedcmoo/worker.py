@@ -16,7 +16,7 @@ from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, Precision, State
 from fedcmoo.problem import Problem
-from fedcmoo.randomness import generator
+from fedcmoo.randomness import derive
 from fedcmoo.rounds import Sizes, Sums
 
 if TYPE_CHECKING:
@@ -125,9 +125,8 @@ class Worker:
             plain, memory = self.reply(state, request, i)
             return plain
 
-        random = generator(self.seed, request.round, i, "secure")
-        reply = self.party.reply(i, trip, message, tuple(request.messages), compute, random)
-        return reply, memory
+        seed = round_seed(self.seed, request.round)
+        return self.party.reply(i, trip, message, tuple(request.messages), compute, seed), memory
 
     def client(self, state: State, round: int, i: int) -> Client:
         """Client i with the model in this state."""
@@ -136,6 +135,11 @@ class Worker:
     def _has_room(self, first: FirstStep) -> bool:
         size = first.J.numel() * first.J.element_size()
         return (len(self._kept) + 1) * size <= KEEP_LIMIT
+
+
+def round_seed(seed: int, round: int) -> int:
+    """What clients and server of an ask of several trips derive their common random numbers from."""
+    return derive(seed, round, "trips")
 
 
 class Job(Protocol):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fedcmoo.contributions import Stage
 from fedcmoo.engines.remote import Node
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
@@ -19,10 +20,13 @@ class Loopback:
         folder: of the nodes' files.
         problem, method: of the run.
         nodes: how many.
+        stages: of the nodes.
     """
 
-    def __init__(self, folder: Path, problem: Problem, method: Method, nodes: int = 2) -> None:
-        self.folder, self.problem, self.method = folder, problem, method
+    def __init__(
+        self, folder: Path, problem: Problem, method: Method, nodes: int = 2, stages: Sequence[Stage] = ()
+    ) -> None:
+        self.folder, self.problem, self.channels = folder, problem, method.channels(stages)
         self.partition = {node: node for node in range(nodes)}
         self.partitions = nodes
         self.sent: list[tuple[int, Packet]] = []
@@ -37,7 +41,7 @@ class Loopback:
     def node(self, node: int) -> Node:
         home = self.folder / f"node-{node}"
         home.mkdir(parents=True, exist_ok=True)
-        return Node(self.problem, self.method.channels(), self.partition[node], self.partitions, f"run-{node}", home)
+        return Node(self.problem, self.channels, self.partition[node], self.partitions, f"run-{node}", home)
 
 
 class LoopbackExchange:

@@ -50,6 +50,9 @@ def run(
     privacy: Annotated[
         float | None, typer.Option(metavar="EPSILON", help="differential privacy with this budget (docs/privacy.md)")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="secure aggregation: the server learns sums only (docs/privacy.md)")
+    ] = False,
     engine: EngineName = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -74,6 +77,7 @@ def run(
             clients_per_round=clients_per_round,
             clip=clip,
             privacy=None if privacy is None else {"name": "differential", "epsilon": privacy},
+            secure="masked" if secure else None,
             engine=engine,
             data=data and str(data),
         )

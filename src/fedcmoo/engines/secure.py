@@ -15,12 +15,13 @@ from fedcmoo.evaluation import Scores
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, rotation_seed
+from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.worker import round_seed
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class SecureAsk:
         sums, masking, start = self.sums, self.sums.masking, time.perf_counter()
         secure, names = self.secured.secure, list(self.ask.messages)
         keys = self._keys(clients)
-        seed = rotation_seed(self.session)
+        seed = round_seed(self.server.seed, self.server.round)
         code = SumCode(secure, self.secured.channels, names, self.secured.sizes, len(keys), seed)
         aggregate = SecureServer(self.session, keys, code.count, secure.bits)
         table = to_message({i: its.to_bytes() for i, its in keys.items()})

@@ -5,5 +5,6 @@ Needs the extra: pip install "fedcmoo[privacy]".
 
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy
+from fedcmoo.privacy.secure import Secure
 
-__all__ = ["Clip", "DifferentialPrivacy"]
+__all__ = ["Clip", "DifferentialPrivacy", "Secure"]

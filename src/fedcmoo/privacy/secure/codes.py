@@ -16,10 +16,14 @@ from fedcmoo.messages import Field, Message
 from fedcmoo.privacy.clipping import l2_norm
 from fedcmoo.privacy.secure.masks import Words
 from fedcmoo.privacy.secure.stage import Secure
+from fedcmoo.randomness import derive
 from fedcmoo.rounds import Sizes
 
 EXACT_BITS = 64
 """Bits of an entry of the small arrays that need more than one grid: products of gradients, and losses."""
+
+FLOAT_ERROR = 1e-6
+"""More than what rotations in float32 add to a norm of 1."""
 
 LARGEST = 1e4
 """The largest norm of arrays that may not be clipped: losses."""
@@ -69,7 +73,7 @@ class Part:
         """x within the bound that leaves room for the rounding, so that what is decoded of one client is within the
         grid's own."""
         grid, norm = self.grids[0], l2_norm([x])
-        limit = grid.bound * (1 - REACH / grid.levels)
+        limit = grid.bound * (1 - REACH / grid.levels - FLOAT_ERROR)
         if norm <= limit:
             return x
         if not self.clippable:
@@ -86,13 +90,13 @@ class SumCode:
         names: the contributions that are asked for.
         sizes: of the model.
         n: how many clients are added at most.
-        seed: of the rotations.
+        seed: of the round, from which rotations that all clients share are drawn.
     """
 
     def __init__(
         self, secure: Secure, channels: Channels, names: Sequence[str], sizes: Sizes, n: int, seed: int
     ) -> None:
-        self.secure, self.n, self._seed = secure, n, seed
+        self.secure, self.n, self._seed = secure, n, derive(seed, "rotation", *names) // 2
         self.parts = [part for name in names for part in self._parts(name, channels, sizes)]
 
     @property

@@ -13,9 +13,10 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.keys import NodeKey
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session, rotation_seed
+from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session
 from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
+from fedcmoo.randomness import generator
 from fedcmoo.rounds import Sizes
 
 SERVER = "the server"
@@ -69,7 +70,7 @@ class Party:
         message: Message,
         names: Sequence[str],
         compute: Callable[[], Message],
-        random: torch.Generator,
+        seed: int,
     ) -> Message:
         """Client i's reply on one of the trips.
 
@@ -79,7 +80,7 @@ class Party:
             message: what the server sent it.
             names: the contributions that are asked for.
             compute: the client's reply to the ask itself; called on the trip "mask" alone.
-            random: for the rounding of that reply.
+            seed: of the round, the same at all clients and the server.
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
         session = Session(to_bytes(id), self.secure.smallest, tuple(bytes.fromhex(key) for key in self.secure.nodes))
@@ -94,7 +95,7 @@ class Party:
                 raise BadMessageError(f"client {i} must have advertised keys in this secure sum, but has not")
             client = SecureClient.load(session, i, self.node, Message(**saved))
             self.states.delete(name)  # nothing of it is ever used twice, whatever the server asks next
-            answer = self._answer(client, trip, message, names, compute, random)
+            answer = self._answer(client, trip, message, names, compute, seed)
         if trip != "unmask":
             self.states.write(name, token, client.save())
         return answer
@@ -106,16 +107,16 @@ class Party:
         message: Message,
         names: Sequence[str],
         compute: Callable[[], Message],
-        random: torch.Generator,
+        seed: int,
     ) -> Message:
         if trip == "share":
             rows = from_message(message, KEYS, SERVER)
             return to_message(client.share({j: PublicKeys.from_bytes(row) for j, row in rows.items()}))
         if trip == "mask":
             shares = from_message(message, ENCRYPTED, SERVER)
-            seed = rotation_seed(client.session)
             code = SumCode(self.secure, self.channels, names, self.sizes, client.n, seed)
-            packed = client.mask(code.encode(compute(), random), self.secure.bits, shares)
+            codes = code.encode(compute(), generator(seed, "round", *names, client.i))
+            packed = client.mask(codes, self.secure.bits, shares)
             return Message(codes=from_bytes(packed))
         if trip == "unmask":
             check(message, {"survivors": Field((None,), torch.int64)}, SERVER)

@@ -103,10 +103,5 @@ class PublicKeys:
             raise BadMessageError(f"client {i}: the public keys must be signed by its node, but are not")
 
 
-def rotation_seed(session: Session) -> int:
-    """The seed of the rotations that all clients of a session share; it is no secret."""
-    return int.from_bytes(session.id[:7])
-
-
 def _signed_bytes(session: Session, i: int, *keys: bytes) -> bytes:
     return b"".join((b"fedcmoo secure sum\0", struct.pack(">QQ", len(session.id), i), session.id, *keys))
