@@ -33,7 +33,7 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import Table, merge
-from tests.privacy.dropping import DroppingEngine
+from tests.privacy.silent import SilentEngine
 
 pytestmark = pytest.mark.deployment
 
@@ -211,7 +211,7 @@ def test_secure_sums_with_a_drop_out_are_those_of_the_same_codes(federation: Dep
 
     history = run(federation, tmp_path, app)
 
-    here = DroppingEngine({"mask": {1}})
+    here = SilentEngine({"mask": {1}})
     problem, stages = chosen.problem.build(0), chosen.stages
     reference = fit(problem, chosen.method, 2, clients_per_round=6, evaluate_every=2, engine=here, stages=stages)
     mine, yours = ([replace(r, failures={}) for r in without_time(list(h))] for h in (history, reference.history))

@@ -16,7 +16,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 
 
-class Dropping(TripSession):
+class Silent(TripSession):
     """The local engine, on which some clients answer no more from a trip of each ask on; keeps what the server received
     of client 3."""
 
@@ -47,7 +47,7 @@ class Dropping(TripSession):
         return self.inner.evaluate(server, split)
 
 
-class DroppingEngine:
+class SilentEngine:
     several_trips: ClassVar[bool] = True
 
     def __init__(self, silent: Mapping[str, set[int]] | None = None) -> None:
@@ -55,4 +55,4 @@ class DroppingEngine:
         self.received: list[bytes] = []
 
     def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> TripSession:
-        return Dropping(Local().start(problem, channels, seed, sizes), self.silent, self.received)
+        return Silent(Local().start(problem, channels, seed, sizes), self.silent, self.received)
