@@ -20,6 +20,7 @@ from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
+from fedcmoo.privacy.robust import ROBUST, RobustMean
 from fedcmoo.privacy.secure import SECURE, Secure
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
@@ -43,6 +44,7 @@ class RunConfig:
         acceptance: when the model of a round replaces the one before it.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
+        robust: a mean of replies that a few hostile clients cannot move far; None for the plain one.
         privacy: differential privacy and its settings; None for none.
         secure: secure aggregation and its settings; None for none.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
@@ -62,6 +64,7 @@ class RunConfig:
     evaluate_every: int = 5
     checkpoint_every: int = 10
     clip: float | None = None
+    robust: RobustMean | None = field(default=None, metadata={"registry": ROBUST})
     privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
     secure: Secure | None = field(default=None, metadata={"registry": SECURE})
     data: str | None = None
@@ -81,8 +84,8 @@ class RunConfig:
     @property
     def stages(self) -> Sequence[Stage]:
         """What `fit` takes as stages."""
-        clipping = () if self.clip is None else (Clip(self.clip),)
-        return clipping if self.secure is None else (*clipping, self.secure)
+        clipping = None if self.clip is None else Clip(self.clip)
+        return [stage for stage in (clipping, self.robust, self.secure) if stage is not None]
 
     @property
     def client_stages(self) -> Sequence[Stage]:

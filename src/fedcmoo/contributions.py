@@ -19,6 +19,7 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.messages import Add, BadMessageError, Field, Message, check
 from fedcmoo.ownership import Share
+from fedcmoo.problem import Problem
 from fedcmoo.rounds import Server, Sizes, Sums
 
 Arrays = Mapping[str, Tensor]
@@ -68,12 +69,19 @@ class Contribution(ABC):
 class Stage:
     """One thing that is done to contributions between client and server; a subclass overrides what it needs."""
 
+    single_replies: ClassVar[bool] = False
+    """Whether `on_server` gets the arrays of all clients, in rows, where others get sums."""
+
     def of(self, contribution: Contribution) -> Stage:
         """The stage as this contribution needs it."""
         return self
 
     def check(self, contribution: Contribution, sizes: Sizes) -> None:
         """Raise ValueError, before work starts, unless the stage can be used with the contribution."""
+
+    def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        """Raise ValueError, before work starts, unless the stage can be used with the problem, cohorts of n clients and
+        all stages of the run."""
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         """The arrays that go on to the next stage, before they are encoded."""
@@ -93,6 +101,10 @@ class Channel:
 
     contribution: Contribution
     stages: Sequence[Stage] = ()
+
+    def how(self, field: Field) -> Add:
+        """How an array is added up."""
+        return "stack" if field.add == "sum" and any(stage.single_replies for stage in self.stages) else field.add
 
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: its reply, as it is sent."""
@@ -128,9 +140,11 @@ Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
 
-def check_stages(channels: Channels, sizes: Sizes) -> None:
-    """Raise ValueError unless all stages can be used with their contributions."""
+def check_stages(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
+    """Raise ValueError unless all stages can be used with their contributions, the problem and cohorts of n clients."""
     for channel in channels.values():
+        for stage in channel.stages:
+            stage.check_run(problem, n, channel.stages)
         for stage in channel.stages:
             stage.check(channel.contribution, sizes)
 
@@ -159,8 +173,9 @@ def add_reply(
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
-        arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
-        how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
+        added = {key: channel.how(fields[key]) if key in fields else "sum" for key in decoded}
+        arrays |= {f"{name}/{key}": array[None] if added[key] == "stack" else array for key, array in decoded.items()}
+        how |= {f"{name}/{key}": add for key, add in added.items() if add != "sum"}
     sums.add(arrays, reply.nbytes, how, share)
 
 

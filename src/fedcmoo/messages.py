@@ -16,8 +16,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-Add = Literal["sum", "modular", "newest"]
-"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, or by keeping the last."""
+Add = Literal["sum", "newest", "stack"]
+"""What becomes of the clients' arrays: their sum, the last one, or all of them in rows, in the order of clients."""
 
 
 class BadMessageError(ValueError):

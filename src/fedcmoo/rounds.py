@@ -145,8 +145,8 @@ class Sums:
         Args:
             arrays: by name.
             nbytes: the size of the client's reply.
-            how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
-                around, "newest" to keep the last one.
+            how: the way to add each array: "sum" (where nothing is said), "newest" to keep the last one, "stack" to
+                keep them all, as rows.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -208,8 +208,10 @@ class Sums:
         for name, array in arrays.items():
             if name not in self.totals or self._how.get(name) == "newest":
                 self.totals[name] = array.clone() if copy else array
+            elif self._how.get(name) == "stack":
+                self.totals[name] = torch.cat([self.totals[name], array])
             else:
-                self.totals[name] += array  # integers wrap around, which is what "modular" means
+                self.totals[name] += array
 
 
 @dataclass

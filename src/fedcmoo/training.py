@@ -103,10 +103,9 @@ def fit(
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
         channel.contribution.check(server.sizes)
-    check_stages(channels, server.sizes)
+    check_stages(channels, problem, n, server.sizes)
     secured = secure_of(channels)
     if secured is not None:
-        secured.check_cohort(n)
         wanted = wanted or Local()
         check_trips(wanted)
     steps = algorithm.local_steps * n * rounds

@@ -116,7 +116,8 @@ def assert_same(mine: Result, yours: Result) -> None:
 
 
 def x_of(result: Result) -> Tensor:
-    return result.model.state_dict()["x"]
+    x: Tensor = result.model.state_dict()["x"]
+    return x
 
 
 def test_the_server_receives_uniform_words_and_never_the_same_masks() -> None:

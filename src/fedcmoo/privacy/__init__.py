@@ -5,6 +5,7 @@ Needs the extra: pip install "fedcmoo[privacy]".
 
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy
+from fedcmoo.privacy.robust import GeometricMedian, TrimmedMean
 from fedcmoo.privacy.secure import Secure
 
-__all__ = ["Clip", "DifferentialPrivacy", "Secure"]
+__all__ = ["Clip", "DifferentialPrivacy", "GeometricMedian", "Secure", "TrimmedMean"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.messages import Field
 from fedcmoo.optional import require
 from fedcmoo.privacy.clipping import Clip
+from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class Secure(Stage):
                     "take a model without buffers, such as GroupNorm in place of BatchNorm"
                 )
 
-    def check_cohort(self, n: int) -> None:
-        """Raise ValueError unless n clients can make a sum."""
+    def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
         if n < self.smallest:
             raise ValueError(f"secure sums need cohorts of at least {self.smallest} clients, but got {n}")
         if 2 ** (self.bits - 1) <= 2 * REACH * n:
