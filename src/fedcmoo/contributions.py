@@ -173,7 +173,7 @@ def add_reply(
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
-        added = {key: channel.how(fields[key]) if key in fields else "sum" for key in decoded}
+        added: dict[str, Add] = {key: channel.how(fields[key]) if key in fields else "sum" for key in decoded}
         arrays |= {f"{name}/{key}": array[None] if added[key] == "stack" else array for key, array in decoded.items()}
         how |= {f"{name}/{key}": add for key, add in added.items() if add != "sum"}
     sums.add(arrays, reply.nbytes, how, share)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
@@ -113,6 +114,7 @@ class Loop:
             record.notes |= of_round(server.G)
         if self.private is not None:
             record.notes["epsilon"] = self.private.epsilon
+            server.memory["epsilon"] = torch.tensor([self.private.epsilon], dtype=torch.float64)  # for checkpoints
 
     def _note(self, record: Record) -> None:
         """The round is done: it is part of the history, and the server's state is worth saving."""

@@ -14,12 +14,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcmoo.contributions import Stage
+from fedcmoo.contributions import Contribution, Stage
 from fedcmoo.messages import Field
 from fedcmoo.privacy.differential import Noise
 from fedcmoo.privacy.secure import Secure
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Server, Sums
+from fedcmoo.rounds import Server, Sizes, Sums
 
 COLUMNS = 2**16
 """Columns that are sorted at a time."""
@@ -35,6 +35,13 @@ class RobustMean(Stage):
     def mean(self, rows: Tensor) -> Tensor:
         """The mean of the clients' arrays, [n, d] -> [d]."""
 
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        if not contribution.homogeneous:
+            raise ValueError(
+                f"a robust mean needs replies that depend on their own clients alone, but those of "
+                f"{type(contribution).__name__} do not; take another estimator of G, such as Sketch()"
+            )
+
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
         for stage in stages:
             if isinstance(stage, Secure):
@@ -49,7 +56,7 @@ class RobustMean(Stage):
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
         for name, rows in sums.totals.items():
-            if name not in fields or fields[name].add == "sum":
+            if fields[name].add == "sum":
                 sums.totals[name] = self.mean(rows.flatten(1)).view(rows.shape[1:]) * sums.P
 
 
