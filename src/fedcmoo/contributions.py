@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.messages import Add, BadMessageError, Field, Message, check
+from fedcmoo.messages import Add, BadMessageError, Field, Message, check, check_values
 from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Server, Sizes, Sums
@@ -102,9 +102,10 @@ class Channel:
     contribution: Contribution
     stages: Sequence[Stage] = ()
 
-    def how(self, field: Field) -> Add:
-        """How an array is added up."""
-        return "stack" if field.add == "sum" and any(stage.single_replies for stage in self.stages) else field.add
+    @property
+    def single_replies(self) -> bool:
+        """Whether the arrays of all clients are kept, in rows, in place of their sums."""
+        return any(stage.single_replies for stage in self.stages)
 
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: its reply, as it is sent."""
@@ -173,9 +174,11 @@ def add_reply(
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
-        added: dict[str, Add] = {key: channel.how(fields[key]) if key in fields else "sum" for key in decoded}
-        arrays |= {f"{name}/{key}": array[None] if added[key] == "stack" else array for key, array in decoded.items()}
-        how |= {f"{name}/{key}": add for key, add in added.items() if add != "sum"}
+        check_values(decoded, fields, sender)
+        rows = {key for key, field in fields.items() if field.add == "sum" and channel.single_replies}
+        arrays |= {f"{name}/{key}": array[None] if key in rows else array for key, array in decoded.items()}
+        how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
+        how |= {f"{name}/{key}": "each" for key in rows}
     sums.add(arrays, reply.nbytes, how, share)
 
 

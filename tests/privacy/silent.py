@@ -10,6 +10,7 @@ from fedcmoo.contributions import Channels
 from fedcmoo.engines import Local
 from fedcmoo.engines.base import Trip, TripReply, TripSession
 from fedcmoo.evaluation import Scores
+from fedcmoo.failures import ClientFailedError
 from fedcmoo.messages import Message
 from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
@@ -30,7 +31,7 @@ class Silent(TripSession):
         self.gone |= self.silent.get(trip.name, set())
         left = {i: message for i, message in trip.messages.items() if i not in self.gone}
         for i in trip.messages.keys() - left:
-            yield i, "it is silent", None
+            yield i, ClientFailedError("it is silent"), None
         for i, reply, memory in self.inner.trip(replace(trip, messages=left), ask, server):
             if trip.name == "mask" and i == 3:
                 assert isinstance(reply, Message)

@@ -14,11 +14,11 @@ from scipy import optimize, stats
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact
 from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, TrimmedMean
 from fedcmoo.privacy.robust import geometric_median, trimmed_mean
 from tests.core.problems import quadratics
-from tests.remote.loopback import Loopback
 
 
 def test_trimmed_mean_is_scipys() -> None:

@@ -62,8 +62,9 @@ class Trip:
     computes: bool = False
 
 
-TripReply = tuple[int, Message | str, Message | None]
-"""A client, its reply or the reason why there is none, and what it will remember if the server uses the reply."""
+TripReply = tuple[int, Message | Exception, Message | None]
+"""A client, its reply or why there is none (a TimeoutError if it is late), and what it will remember if the server uses
+the reply."""
 
 
 class TripSession(Session):
@@ -133,7 +134,14 @@ class BlockSession(Session):
         """The ask as these clients receive it."""
         shares = self.shares(clients)
         messages = {name: message.cpu() for name, message in ask.messages.items()}
-        return Request(server.round, server.model.version, messages, shares=shares, scales=scales(shares))
+        return Request(
+            server.round,
+            server.model.version,
+            messages,
+            shares=shares,
+            scales=scales(shares),
+            on_failure=server.on_failure,
+        )
 
     def shares(self, clients: Collection[int]) -> Mapping[int, Share]:
         """The clients' weights and objectives; none if all have weight 1 and own all objectives."""

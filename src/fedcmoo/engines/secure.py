@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ import torch
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.base import Session, Trip, TripSession
 from fedcmoo.evaluation import Scores
-from fedcmoo.messages import BadMessageError, Field, Message, check
+from fedcmoo.messages import Field, Message, check
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys
@@ -22,8 +21,6 @@ from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.worker import round_seed
-
-log = logging.getLogger(__name__)
 
 Handle = Callable[[int, Message], None]
 """What the server does with the reply of a client."""
@@ -56,8 +53,8 @@ class SecureSession(Session):
 class SecureAsk:
     """One ask: advertise, share, mask, unmask.
 
-    A client that does not answer on a trip, or whose answer is refused, is out. If too few are left,
-    `SecureSumError` says so, and the model stays as it was.
+    A client that does not answer on a trip, or whose answer is refused, has failed, and takes no part in the next. If
+    too few are left, `SecureSumError` says so, and the round is undone.
     """
 
     def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
@@ -120,18 +117,16 @@ class SecureAsk:
         masking.down += sum(message.nbytes for message in sent.values())
         whole = Trip(trip.name, sent, trip.computes)
         for i, reply, memory in self.secured.inner.trip(whole, self.ask, self.server):
-            try:
-                if isinstance(reply, str):
-                    raise BadMessageError(reply)
+            if isinstance(reply, TimeoutError):
+                self.sums.stalled.add(i)
+            with self.server.on_failure.of_client(self.sums.failures, i):
+                if isinstance(reply, Exception):
+                    raise reply
                 handle(i, reply)
-            except BadMessageError as error:
-                self.sums.failures[i] = f"{trip.name}: {error}"
-                log.warning("round %d: client %d dropped out on the trip %s", self.server.round + 1, i, trip.name)
-                continue
-            if not trip.computes:
-                masking.up += reply.nbytes
-            if memory is not None:
-                self.sums.client_states[i] = memory
+                if not trip.computes:
+                    masking.up += reply.nbytes
+                if memory is not None:
+                    self.sums.client_states[i] = memory
 
 
 def _shares(i: int, message: Message) -> Mapping[int, bytes]:

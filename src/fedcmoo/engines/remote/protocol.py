@@ -18,7 +18,6 @@ import torch
 
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.ownership import Share
-from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
 VERSION = 4
@@ -29,9 +28,6 @@ HEADER = 2**20
 
 CLIENT_BYTES = 512
 """Bytes that a message may have for each client of the federation: public keys and shares."""
-
-REASON = 500
-"""Characters of a failure's reason that are kept."""
 
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
@@ -127,13 +123,15 @@ class NodeRequest:
 
 @dataclass
 class Answer:
-    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model."""
+    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model; `late`
+    if it sent nothing in time."""
 
     token: str
     needs_model: bool = False
     replies: dict[int, bytes] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     memories: dict[int, str] = field(default_factory=dict)
+    late: bool = False
 
     def pack(self) -> Packet:
         """The answer as it is sent."""
@@ -151,7 +149,7 @@ class Answer:
         answer = cls(token, entry(packet.values, "needs_model", bool))
         for i in request.clients:
             if f"failure-{i}" in packet.values:
-                answer.failures[i] = entry(packet.values, f"failure-{i}", str)[:REASON]
+                answer.failures[i] = entry(packet.values, f"failure-{i}", str)
             elif f"client-{i}" in packet.blobs:
                 answer.replies[i] = packet.blobs[f"client-{i}"]
                 if f"memory-{i}" in packet.values:
@@ -159,13 +157,8 @@ class Answer:
         return answer
 
 
-def model_message(state: State) -> Message:
-    """The model as it is sent."""
-    return Message(x=state.x, buffers=state.buffers, counters=state.counters)
-
-
 def model_fields(sizes: Sizes) -> dict[str, Field]:
-    """What `model_message` must have."""
+    """What a model is sent as."""
     return {
         "x": Field((sizes.d,), sizes.dtype),
         "buffers": Field((sizes.buffers,), sizes.dtype),

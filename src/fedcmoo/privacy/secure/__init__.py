@@ -17,7 +17,7 @@ wrong codes, or a server from ending rounds.
 `Secure` is the stage that asks for it, `Party` is the clients' side in a worker or node, and
 `fedcmoo.engines.secure.SecureSession` is the server's side.
 
-Needs the extra: pip install "fedcmoo[privacy]".
+Needs the extra `privacy`.
 
 References:
     Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal and Seth. Practical secure aggregation for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from fedcmoo.failures import TooFewRepliesError
 from fedcmoo.messages import BadMessageError
 from fedcmoo.privacy.secure.keys import PUBLIC, SIGNATURE, TAG, NodeKey, is_signed
 from fedcmoo.privacy.secure.sharing import SHARE
@@ -13,7 +14,7 @@ ID = 16
 """Bytes of a session's id."""
 
 
-class SecureSumError(RuntimeError):
+class SecureSumError(TooFewRepliesError):
     """A secure sum that cannot be completed: too few clients answered, or shares were wrong."""
 
 

@@ -66,12 +66,15 @@ class Secure(Stage):
             )
         for name, field in contribution.fields(sizes).items():
             if field.add != "sum":
+                fix = "a model without buffers, such as GroupNorm in place of BatchNorm"
                 raise ValueError(
                     f"secure sums need arrays that add up, but {name!r} of {type(contribution).__name__} does not; "
-                    "take a model without buffers, such as GroupNorm in place of BatchNorm"
+                    f"take {fix if field.add == 'newest' else 'another method, such as FedCMOO'}"
                 )
 
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        if problem.client_test is not None:
+            raise ValueError("secure sums hide the scores of single clients, but the problem has client_test data")
         if n < self.smallest:
             raise ValueError(f"secure sums need cohorts of at least {self.smallest} clients, but got {n}")
         if 2 ** (self.bits - 1) <= 2 * REACH * n:

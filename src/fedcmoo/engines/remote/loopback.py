@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedcmoo.contributions import Stage
-from fedcmoo.engines.remote import Node
+from fedcmoo.engines.remote.node import Node
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.methods import Method
@@ -18,9 +18,8 @@ class Loopback:
 
     Args:
         folder: of the nodes' files.
-        problem, method: of the run.
+        problem, method, stages: of the run.
         nodes: how many.
-        stages: of the nodes.
     """
 
     def __init__(
