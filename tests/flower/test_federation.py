@@ -33,6 +33,7 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import Table, merge
+from tests.privacy.silent import SilentEngine
 
 pytestmark = pytest.mark.deployment
 
@@ -183,6 +184,41 @@ def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation:
         assert all(word in record.failures[i] for i, word in expected.items())
     mine, yours = ([replace(r, failures={}) for r in without_time(list(h))] for h in (history, reference.history))
     assert mine == yours
+    assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in reference.model.state_dict().items())
+
+
+SILENT = '''
+def silent(message, context, call_next):
+    """Client 1 drops out of every secure sum when it should send its masked codes."""
+    reply = call_next(message, context)
+    if context.node_config["partition-id"] == 1 and message.content["values"].get("trip") == "mask":
+        del reply.content["blobs"]["client-1"]
+    return reply
+
+
+app = client_app(problem, method, mods=[silent], stages=CONFIG.client_stages)
+'''
+
+
+def test_secure_sums_with_a_drop_out_are_those_of_the_same_codes(federation: Deployment, tmp_path: Path) -> None:
+    """The run is equal, bit for bit, to one in this process from which the same client drops out."""
+    pytest.importorskip("cryptography")
+    method = {"gram": {"name": "sketch", "bits": 32}, "trips": 1}
+    chosen = config(method=method, secure="masked", clip=2.0)
+    app = tmp_path / "app"
+    write_app(app, chosen)
+    client_app = app / "federation" / "client_app.py"
+    client_app.write_text(client_app.read_text() + SILENT)
+
+    history = run(federation, tmp_path, app)
+
+    here = SilentEngine({"mask": {1}})
+    problem, stages = chosen.problem.build(0), chosen.stages
+    settings = {"clients_per_round": 6, "evaluate_every": 2, "on_failure": "skip"}
+    reference = fit(problem, chosen.method, 2, engine=here, stages=stages, **settings)  # type: ignore[arg-type]
+    mine, yours = ([replace(r, failures={}) for r in without_time(list(h))] for h in (history, reference.history))
+    assert mine == yours
+    assert [set(record.failures) for record in history] == [{"1"}, {"1"}]
     assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in reference.model.state_dict().items())
 
 
