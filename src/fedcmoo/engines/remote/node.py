@@ -65,7 +65,9 @@ class Node:
         self.identity = Identity(self.store.path)
         secure = secure_of(channels)
         if secure is not None:
-            self.worker.party = secure.party(channels, self.worker.sizes, self.identity.key, self.worker.cache)
+            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+
+            self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache)
         self.info = describe(problem, self.worker.sizes, partition, partitions, self.identity.public)
 
     def handle(self, kind: str, packet: Packet) -> Packet:
