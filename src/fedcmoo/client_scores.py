@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sums
 from fedcmoo.types import Vector
 
 ClientScores = dict[str, dict[str, dict[str, float]]]
@@ -39,12 +39,13 @@ def distribution(values: Sequence[float] | Vector, higher_is_better: bool) -> di
     return {name: float(value) for name, value in found.items()}
 
 
-def client_scores(problem: Problem, totals: NDArray[np.float64], counts: NDArray[np.float64]) -> ClientScores:
-    """The distributions of means over samples, given the clients' totals and numbers of samples [clients, columns].
+def client_scores(problem: Problem, sums: Sums) -> ClientScores:
+    """The distributions of means over samples, given the clients' "totals" and "counts" of samples [clients, columns].
 
     Clients count alike, whatever their numbers of samples; those without a label for an objective do not count in it.
     An objective for which no client has a label has no distribution.
     """
+    totals, counts = sums["totals"].numpy(), sums["counts"].numpy()
     higher = {(o.name, m.name) for o in problem.objectives for m in o.metrics if m.higher_is_better}
     result: ClientScores = {objective.name: {} for objective in problem.objectives}
     for n, (objective, metric) in enumerate(columns(problem)):

@@ -14,7 +14,7 @@ from fedcmoo.evaluation import columns, evaluate
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Field, Message
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.rounds import Ask, Sizes
 
 NAME = "client-test"
 """Of the contribution."""
@@ -59,6 +59,6 @@ def with_client_test(channels: Channels, problem: Problem) -> Channels:
     return {**channels, NAME: Channel(ClientTest(len(columns(problem))))}
 
 
-def client_test(server: Server) -> Ask:
-    """The request for it, to all clients."""
-    return Ask({NAME: Message()}, server.everyone)
+def client_test(clients: tuple[int, ...]) -> Ask:
+    """The request for it to these clients."""
+    return Ask({NAME: Message()}, clients)

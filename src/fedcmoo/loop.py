@@ -246,11 +246,12 @@ class Loop:
 
     def _test_clients(self, record: Record) -> None:
         """Evaluate the model at the clients; without an evaluation of some objective, the round has none."""
-        sums = self.session.ask(client_test(self.server), self.server)
-        record.failures |= {str(i): why for i, why in sums.failures.items()}
-        found = sums.part(CLIENT_TEST)
-        scores = client_scores(self.problem, found["totals"].numpy(), found["counts"].numpy())
-        unknown = [name for name, metrics in scores.items() if "loss" not in metrics]
+        server = self.server
+        asked = tuple(i for i in server.everyone if self.asked_again.get(i, 0) <= server.round)
+        sums = self.session.ask(client_test(asked), server) if asked else Sums()
+        self._note_failures(sums, server.everyone, asked, CLIENT_TEST, record)
+        scores = client_scores(self.problem, sums.part(CLIENT_TEST)) if sums.count else {}
+        unknown = [o.name for o in self.problem.objectives if "loss" not in scores.get(o.name, {})]
         if not unknown:
             record.client_test = scores
         elif sums.failures:

@@ -22,6 +22,7 @@ from fedcmoo.drift import FedProx, Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.failures import Skip
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy
@@ -213,6 +214,36 @@ def test_clients_without_test_data_or_labels_do_not_count() -> None:
     nobody = [(x, (target, torch.full((50,), -1))) for x, (target, _) in problem.client_test]
     with pytest.raises(ValueError, match="labels for every objective, but no client has any for 'second'"):
         fit(replace(problem, client_test=nobody), FedAvg(**SMALL), 1, engine=Local())
+
+
+class Away(Sequence[Any]):
+    """Test data that some clients cannot read."""
+
+    def __init__(self, data: Sequence[Any], away: Sequence[int]) -> None:
+        self.data, self.away = data, away
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, i: Any) -> Any:
+        if i in self.away:
+            raise OSError("no such file")
+        return self.data[i]
+
+
+@pytest.mark.parametrize("away", [[0, 3], range(N)])
+def test_clients_that_fail_in_an_evaluation_do_not_count(away: Sequence[int]) -> None:
+    problem = personal()
+    assert problem.client_test is not None
+    others = [None if i in away else data for i, data in enumerate(problem.client_test)]
+    broken = replace(problem, client_test=Away(problem.client_test, away))
+    (record,) = fit(broken, FedAvg(**SMALL), 1, engine=Local(), on_failure=Skip()).history
+    assert sorted(record.failures) == [str(i) for i in away]
+    if len(away) == N:
+        assert record.client_test is None
+    else:
+        (expected,) = fit(replace(problem, client_test=others), FedAvg(**SMALL), 1, engine=Local()).history
+        assert record.client_test == expected.client_test
 
 
 @pytest.mark.parametrize(
