@@ -79,7 +79,7 @@ def measure(
         rounds: how many rounds; the first counts as part of the start.
         nodes: Flower's SuperNodes, all on this machine.
         secure: with secure sums.
-        say: is told what is being measured.
+        say: called with progress messages.
     """
     known = WITH_TRIPS if secure else (*ENGINES, FLOWER)
     unknown = [name for name in names if name not in known]
@@ -136,7 +136,7 @@ def _on_flower(config: RunConfig, nodes: int) -> tuple[dict[str, Tensor], float,
 
 
 def table(costs: Sequence[EngineCost]) -> Table:
-    """The costs, for people."""
+    """The costs as a table."""
     rows = [
         [cost.engine, "–", "–", "–", "–", cost.remark]
         if cost.remark
