@@ -71,6 +71,7 @@ class Client:
         i: which client.
         first: what was computed on the first batch of this round and model, if it was kept from an earlier ask.
         memory: what this client remembers from earlier rounds, for methods with stateful clients.
+        told: what stages at the server tell clients in this ask.
         new_memory: what it will remember instead if the server uses its reply; None for no change.
         new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
             no change.
@@ -87,6 +88,7 @@ class Client:
     i: int
     first: FirstStep | None = None
     memory: Mapping[str, Tensor] = field(default_factory=dict)
+    told: Mapping[str, Tensor] = field(default_factory=dict)
     new_memory: Mapping[str, Tensor] | None = None
     new_private: State | None = None
     share: Share | None = None

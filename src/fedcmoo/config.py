@@ -88,7 +88,7 @@ class RunConfig:
     def stages(self) -> Sequence[Stage]:
         """What `fit` takes as stages."""
         clipping = None if self.clip is None else Clip(self.clip)
-        return [stage for stage in (clipping, self.robust, self.secure) if stage is not None]
+        return tuple(stage for stage in (clipping, self.robust, self.secure) if stage is not None)
 
     @property
     def client_stages(self) -> Sequence[Stage]:

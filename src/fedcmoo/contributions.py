@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
@@ -23,6 +24,9 @@ from fedcmoo.problem import Problem
 from fedcmoo.rounds import Server, Sizes, Sums
 
 Arrays = Mapping[str, Tensor]
+
+STAGE = "stage"
+"""How the names of the arrays begin that belong to stages and not to the contribution, in messages."""
 
 
 class Contribution(ABC):
@@ -83,6 +87,13 @@ class Stage:
         """Raise ValueError, before work starts, unless the stage can be used with the problem, cohorts of n clients and
         all stages of the run."""
 
+    own_fields: ClassVar[Mapping[str, Field]] = MappingProxyType({})
+    """Further arrays that `on_client` returns, which are sent as they are and added up."""
+
+    def message(self, server: Server) -> Arrays:
+        """What clients are told with each ask: `client.told` has it in `on_client`."""
+        return {}
+
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         """The arrays that go on to the next stage, before they are encoded."""
         return arrays
@@ -102,6 +113,16 @@ class Channel:
     contribution: Contribution
     stages: Sequence[Stage] = ()
 
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        """All arrays that are added up: the contribution's, and those of stages."""
+        own = {name: field for stage in self.stages for name, field in stage.own_fields.items()}
+        return {**self.contribution.fields(sizes), **own}
+
+    def tell(self, message: Message, server: Server) -> Message:
+        """The message to the contribution, with what stages tell clients."""
+        told = Message.join({STAGE: {k: array for stage in self.stages for k, array in stage.message(server).items()}})
+        return Message(**message, **told) if told else message
+
     @property
     def single_replies(self) -> bool:
         """Whether the arrays of all clients are kept, in rows, in place of their sums."""
@@ -109,22 +130,28 @@ class Channel:
 
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: its reply, as it is sent."""
-        arrays = self.contribution.compute(client, message)
+        told, message = message.apart(STAGE)
+        arrays, own = self.contribution.compute(client, message), {}
         if self.stages or client.weight != 1:
             fields = self.contribution.fields(client.sizes)
-            arrays = weighted(arrays, fields, client.weight)
+            arrays, client.told = weighted(arrays, fields, client.weight), told
             for stage in self.stages:
                 arrays = stage.on_client(arrays, fields, client)
-        return self.contribution.encode(arrays, client)
+            own = {name: array for name, array in arrays.items() if name not in fields}
+            arrays = {name: array for name, array in arrays.items() if name in fields}
+        payload = self.contribution.encode(arrays, client)
+        return Message(**payload, **Message.join({STAGE: own})) if own else payload
 
     def receive(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         """The server's side: one reply, checked and decoded."""
+        own, payload = payload.apart(STAGE)
+        check(own, {name: field for stage in self.stages for name, field in stage.own_fields.items()}, sender)
         arrays = self.contribution.decode(payload, sizes, sender)
         if self.stages:
             fields = self.contribution.fields(sizes)
             for stage in reversed(self.stages):
                 arrays = stage.on_reply(arrays, fields)
-        return arrays
+        return {**arrays, **own} if own else arrays
 
 
 def weighted(arrays: Arrays, fields: Mapping[str, Field], weight: float) -> Arrays:
@@ -173,7 +200,7 @@ def add_reply(
     for name in names:
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
-        fields = channel.contribution.fields(sizes)
+        fields = channel.fields(sizes)
         check_values(decoded, fields, sender)
         rows = {key for key, field in fields.items() if field.add == "sum" and channel.single_replies}
         arrays |= {f"{name}/{key}": array[None] if key in rows else array for key, array in decoded.items()}
@@ -187,7 +214,7 @@ def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server)
     for name in names:
         channel, part = channels[name], sums.part(name)
         for stage in reversed(channel.stages):
-            stage.on_server(part, channel.contribution.fields(server.sizes), server)
+            stage.on_server(part, channel.fields(server.sizes), server)
         sums.count, sums.P = part.count, part.P
         sums.totals |= {f"{name}/{key}": array for key, array in part.totals.items()}
         sums.noise |= {f"{name}/{key}": std for key, std in part.noise.items()}

@@ -191,6 +191,8 @@ class Loop:
             self.private.check(ask, server)
         clients = server.cohort if ask.clients is None else ask.clients
         asked = tuple(i for i in clients if self.asked_again.get(i, 0) <= server.round) or clients
+        told = {name: self.channels[name].tell(message, server) for name, message in ask.messages.items()}
+        ask = replace(ask, messages=told)
         start = time.perf_counter()
         sums = self.session.ask(replace(ask, clients=asked) if asked != clients else ask, server) if asked else Sums()
         seconds = time.perf_counter() - start

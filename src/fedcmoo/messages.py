@@ -77,6 +77,13 @@ class Message(Mapping[str, Tensor]):
         """The message without the part of this name."""
         return Message(**{key: array for key, array in self.items() if not key.startswith(f"{name}/")})
 
+    def apart(self, name: str) -> tuple[Message, Message]:
+        """The part of this name, and the message without it."""
+        part = self.part(name)
+        return part, Message(
+            **{k: array for k, array in self.items() if not k.startswith(f"{name}/")}
+        ) if part else self
+
     def take(self, name: str, field: Field, sender: str) -> tuple[Tensor, Message]:
         """The array of this name, checked, and the message without it."""
         found = Message(**{name: self[name]} if name in self else {})

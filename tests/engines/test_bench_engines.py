@@ -22,7 +22,7 @@ def test_what_is_not_installed_is_a_remark_and_no_number() -> None:
     columns = list(zip(*grid.rows, strict=True))
     assert columns[0] == ("local", "ray")
     assert columns[2] == ("0.500 s", "–")
-    assert columns[3] == ("yes", "pip install 'fedcmoo[ray]'")
+    assert columns[5] == ("yes", "pip install 'fedcmoo[ray]'")
 
 
 def test_wrong_settings_are_named() -> None:

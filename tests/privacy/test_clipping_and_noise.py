@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from fedcmoo.gram.base import gram_matrix
-from fedcmoo.privacy.clipping import QuantileClipping, clip, l2_norm
+from fedcmoo.privacy.clipping import QuantileClip, clip, l2_norm
 from fedcmoo.privacy.noise import add_noise, gaussian
 
 
@@ -63,7 +63,7 @@ def test_arrays_that_are_not_finite_are_refused() -> None:
 def test_quantile_clipping_finds_the_quantile() -> None:
     """From far away, with noise, the bound comes to the 70th percentile of log-normal norms."""
     norms = np.random.default_rng(3).lognormal(size=(300, 200))
-    clipping, bound = QuantileClipping(quantile=0.7), 100.0
+    clipping, bound = QuantileClip(100.0, quantile=0.7), 100.0
     tail = []
     for cohort in norms:
         votes = sum(clipping.vote(norm, bound) for norm in cohort)

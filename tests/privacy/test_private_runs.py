@@ -293,3 +293,44 @@ def test_the_report_shows_what_was_spent() -> None:
         (line,) = next(panel for panel in chart.panels if panel.title == "privacy spent").lines
         assert list(line.y) == pytest.approx(expected)
     assert all(panel.title != "privacy spent" for panel in run_chart(plain).panels)
+
+
+def test_a_bound_that_follows_a_quantile_finds_it_and_is_accounted_for() -> None:
+    """Steps so short that the clients' norms stay: the bound comes down to their median, from ten times that."""
+    problem, method = quadratics(clients=50), FedAvg(client_lr=1e-6, local_steps=1, batch_size=None)
+    norms = [1e-6 * y.mean(dim=(0, 1)).norm().item() for _, y in problem.clients]
+    privacy = DifferentialPrivacy(
+        epsilon=1e5, delta=1e-5, clip=10 * np.median(norms), noise=1.0, quantile=0.5, sampling="fixed-size"
+    )
+    result = fit(problem, method, 60, clients_per_round=40, engine=Local(), privacy=privacy, evaluate_every=1000)
+    bounds = [record.notes["clip/update"] for record in result.history]
+    assert np.exp(np.mean(np.log(bounds[40:]))) == pytest.approx(np.median(norms), rel=0.4)
+    by_hand_too = by_hand(FixedSize(50, 40), [(1.0, 10.0)] * 60)  # the votes have ten times the noise of the sum
+    assert result.epsilon == pytest.approx(by_hand_too, abs=1e-6)
+
+
+def test_a_bound_that_follows_a_quantile_is_resumed_and_the_same_on_nodes(tmp_path: Path) -> None:
+    problem, privacy = quadratics(clients=20), DifferentialPrivacy(epsilon=8.0, delta=1e-5, quantile=0.7)
+    method = FedCMOO(**LOCAL, gram=Sketch(bits=32, correction=False))
+    nodes = Remote(Loopback(tmp_path / "nodes", problem, method, nodes=2, stages=[privacy.clipping()]))
+    settings: dict[str, Any] = {"clients_per_round": 10, "privacy": privacy, "folder": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        fit(problem, method, 6, engine=nodes, **settings, callbacks=[Interrupt(3)])
+    history = fit(problem, method, 6, engine=nodes, **settings, resume=True).history
+    for name in ("clip/update", "clip/gradients"):
+        steps = np.diff(np.log([1.0, *(record.notes[name] for record in history)]))
+        assert (np.abs(steps) > 0).all()
+        assert (np.abs(steps) < 3).all()  # goes on where it was, not from the first bound
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "error"),
+    [
+        (FedCMOO(**LOCAL, gram=SKETCH), {}, "exact codes"),
+        (FedAvg(**LOCAL), {"secure": True}, "bound that stays"),
+    ],
+)
+def test_what_cannot_follow_a_quantile_is_refused(method: Method, settings: dict[str, Any], error: str) -> None:
+    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5, quantile=0.5)
+    with pytest.raises(ValueError, match=error):
+        fit(quadratics(clients=20), method, 2, engine=Local(), privacy=privacy, **settings)

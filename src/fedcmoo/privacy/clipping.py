@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution, Stage
-from fedcmoo.messages import Field
-from fedcmoo.rounds import Sizes
+from fedcmoo.messages import BadMessageError, Field, Message, check
+from fedcmoo.rounds import Server, Sizes, Sums
+
+VOTES = "within"
+"""The array with the clients' votes on whether their norms are within the bound."""
 
 
 def l2_norm(arrays: Iterable[Tensor]) -> float:
@@ -94,6 +98,10 @@ class Clip(Stage):
                 "buffers; take one without, such as GroupNorm in place of BatchNorm"
             )
 
+    def bound_at(self, server: Server) -> float:
+        """C in the server's present round."""
+        return self.bound
+
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         return self.on_reply(arrays, fields)
 
@@ -103,16 +111,19 @@ class Clip(Stage):
 
 
 @dataclass(frozen=True)
-class QuantileClipping:
+class QuantileClip(Clip):
     """A clipping bound that follows a quantile of the clients' norms.
 
     Each client adds b_i = 1/2 if its norm is within the bound C, and -1/2 if not. From the noised sum over the cohort
     the server estimates the share s of norms within the bound, and sets C <- C exp(-η (s - γ)). The sum of the b_i is a
-    release of its own, with `sensitivity` 1/2.
+    release of its own, with `sensitivity` 1/2. The server does not clip what it decoded, so codes must be exact.
 
     Args:
+        bound: C of updates in the first round.
+        gradient_bound: of gradients and their sketches, in the first round.
         quantile: γ, the share of clients that are not clipped.
         lr: η.
+        memory: where the server keeps the bound.
 
     References:
         Andrew, Thakkar, McMahan and Ramaswamy. Differentially private learning with adaptive clipping. NeurIPS 2021.
@@ -120,14 +131,52 @@ class QuantileClipping:
 
     quantile: float = 0.5
     lr: float = 0.2
+    memory: str = "clip/update"
 
-    sensitivity = 0.5
+    sensitivity: ClassVar[float] = 0.5
+    own_fields: ClassVar[Mapping[str, Field]] = {VOTES: Field((1,), torch.float64)}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.quantile < 1:
             raise ValueError(f"quantile must be between 0 and 1, but got {self.quantile}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be positive and finite, but got {self.lr}")
+
+    def of(self, contribution: Contribution) -> QuantileClip:
+        if not contribution.gradients:
+            return self
+        return replace(self, bound=self.gradient_bound or self.bound, memory="clip/gradients")
+
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        super().check(contribution, sizes)
+        if not contribution.summable:
+            raise ValueError(
+                "a bound that follows a quantile needs exact codes, but those of "
+                f"{type(contribution).__name__} are not; take gram=Sketch(bits=32, correction=False) and update=None"
+            )
+
+    def bound_at(self, server: Server) -> float:
+        return float(server.memory[self.memory]) if self.memory in server.memory else self.bound
+
+    def message(self, server: Server) -> Arrays:
+        return {"bound": torch.tensor([self.bound_at(server)], dtype=torch.float64)}
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        check(Message(**client.told), {"bound": Field((1,), torch.float64)}, "the server")
+        bound = float(client.told["bound"])
+        if not bound > 0:
+            raise BadMessageError(f"the server must send a positive bound, but sent {bound}")
+        vote = self.vote(l2_norm(arrays.values()), bound)
+        return {**Clip(bound).on_reply(arrays, fields), VOTES: torch.tensor([vote], dtype=torch.float64)}
+
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
+        return arrays
+
+    def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
+        bound = self.next_bound(self.bound_at(server), float(sums[VOTES]), sums.count)
+        server.memory[self.memory] = torch.tensor([bound], dtype=torch.float64)
+        server.notes[self.memory] = bound
 
     def vote(self, norm: float, bound: float) -> float:
         """b_i, of a client whose unclipped contribution has this norm."""

@@ -15,7 +15,7 @@ from fedcmoo.contributions import Contribution, Stage
 from fedcmoo.files import write_json
 from fedcmoo.messages import Field
 from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effective_multiplier
-from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.clipping import VOTES, Clip, QuantileClip
 from fedcmoo.privacy.noise import add_noise
 from fedcmoo.privacy.sampling import SAMPLINGS
 from fedcmoo.problem import Problem
@@ -23,6 +23,9 @@ from fedcmoo.rounds import Ask, Server, Sizes, Sums
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds that were paid for. It never goes back, as checkpoints may."""
+
+VOTE_NOISE = 10.0
+"""The noise multiplier of votes on the clipping bound, as a multiple of that of the sums: they cost 0.5 % of z."""
 
 OWNERS = "differential privacy needs clients that own all objectives and have equal weights, but some do not"
 
@@ -43,6 +46,8 @@ class DifferentialPrivacy:
         sampling: how cohorts are drawn: "poisson", or "fixed-size" without replacement, which needs much more noise.
         noise: z, the standard deviation of the noise in each sum as a multiple of the bound; None for the least with
             which all rounds of the run are within the budget.
+        quantile: let the bounds follow this quantile of the clients' norms, from `clip` and `clip_gradients` in the
+            first round; None for bounds that stay (see `QuantileClip`).
 
     References:
         McMahan, Ramage, Talwar and Zhang. Learning differentially private recurrent language models. ICLR 2018.
@@ -54,6 +59,7 @@ class DifferentialPrivacy:
     clip_gradients: float | None = None
     sampling: Literal["poisson", "fixed-size"] = "poisson"
     noise: float | None = None
+    quantile: float | None = None
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, 0.5 if self.delta is None else self.delta)
@@ -65,7 +71,9 @@ class DifferentialPrivacy:
 
     def clipping(self) -> Clip:
         """What clients do: their bounds."""
-        return Clip(self.clip, self.clip_gradients)
+        if self.quantile is None:
+            return Clip(self.clip, self.clip_gradients)
+        return QuantileClip(self.clip, self.clip_gradients, self.quantile)
 
 
 PRIVACY: dict[str, type[DifferentialPrivacy]] = {"differential": DifferentialPrivacy}
@@ -103,14 +111,18 @@ class Noise(Stage):
             raise ValueError(f"sums must be of {sorted(fields)} to have their noise, but there is also {unknown}")
         if sums.P_k is not None:
             raise ValueError(OWNERS)
-        std = self.multiplier * self.clipping.bound
         for name, field in fields.items():
+            std = self.multiplier * self._sensitivity(name, server)
             total = sums.totals.get(name)
             if total is None:  # nobody was drawn
                 total = torch.zeros([size or 0 for size in field.shape], dtype=field.dtype)
             sums.totals[name] = add_noise(total, std)
             sums.noise[name] = std
         sums.count, sums.P = self.n, self.n
+
+    def _sensitivity(self, name: str, server: Server) -> float:
+        """What one client can change in a sum, and for votes, which have more noise, so much more."""
+        return VOTE_NOISE * QuantileClip.sensitivity if name == VOTES else self.clipping.bound_at(server)
 
 
 class PrivateRun:
@@ -143,6 +155,7 @@ class PrivateRun:
         delta = problem.N**-1.1 if settings.delta is None else settings.delta
         self.accountant = Accountant(sampling, settings.epsilon, delta)
         self._releases = releases
+        self._multipliers = [1.0] if settings.quantile is None else [1.0, VOTE_NOISE]
         kinds = Counter(self._relative_noise(t) for t in range(rounds))
         self.multiplier = settings.noise or calibrate(sampling, settings.epsilon, delta, kinds)
         self.stages = (settings.clipping(), Noise(self.multiplier, settings.clipping(), n))
@@ -191,7 +204,7 @@ class PrivateRun:
 
     def _relative_noise(self, round: int) -> float:
         """The round's effective noise multiplier, for releases with a multiplier of 1."""
-        return effective_multiplier([1.0] * len(self._releases(round)))
+        return effective_multiplier(self._multipliers * len(self._releases(round)))
 
     def _effective(self, round: int) -> float:
         return self.multiplier * self._relative_noise(round)

@@ -11,7 +11,7 @@ from fedcmoo.compression.shared_grid import REACH
 from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.messages import Field
 from fedcmoo.optional import require
-from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.clipping import Clip, QuantileClip
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 
@@ -68,6 +68,8 @@ class Secure(Stage):
                 )
 
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        if any(isinstance(stage, QuantileClip) for stage in stages):
+            raise ValueError("secure sums need a bound that stays, but that of privacy.quantile does not; leave it out")
         if problem.client_test is not None:
             raise ValueError("secure sums hide the scores of single clients, but the problem has client_test data")
         if n < self.smallest:
