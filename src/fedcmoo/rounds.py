@@ -38,6 +38,7 @@ class Sizes:
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
+        channels_last: the layout of convolution kernels in x.
     """
 
     d: int
@@ -46,12 +47,13 @@ class Sizes:
     buffers: int = 0
     counters: int = 0
     dtype: torch.dtype = torch.float32
+    channels_last: bool = True
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
         """The sizes of a model with M objectives."""
         buffers, counters = model.buffers().numel(), model.counters().numel()
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype)
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, model.channels_last)
 
     @property
     def model_bytes(self) -> int:

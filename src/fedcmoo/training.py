@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,7 +89,7 @@ def fit(
         "checkpoint_every": checkpoint_every,
     }
     problem.check()
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    model = problem.flat_model()
     server = _new_server(problem, algorithm, model, seed)
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])

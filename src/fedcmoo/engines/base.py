@@ -63,6 +63,8 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
 class BlockSession(Session):
     """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
+    A subclass calls this constructor last, when nothing can fail any more: `close` undoes what it does.
+
     Args:
         problem: the problem.
         threads: of torch's operators in this process while the session lasts. With more than one for each worker,

@@ -17,6 +17,9 @@ from fedcmoo.worker import Job, Worker
 class Local:
     """Everything in this process.
 
+    On Linux, training tells the C library to keep freed memory for the next allocation, up to a gigabyte; this stays so
+    when the run has ended. Engines with processes of their own leave this one's settings alone.
+
     Args:
         threads: of torch's operators. One by default, as in every worker of every engine, so that all of them give
             the same bits.
@@ -42,8 +45,8 @@ class LocalSession(BlockSession):
     """One worker in this process."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Local) -> None:
-        super().__init__(problem, settings.threads)
         self.worker = Worker(problem, channels, seed, settings.device, settings.precision)
+        super().__init__(problem, settings.threads)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:

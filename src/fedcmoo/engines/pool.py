@@ -93,8 +93,8 @@ class PoolSession(BlockSession):
         self._ready: set[WorkerHandle] = set()
         self._job_of: dict[WorkerHandle, int] = {}
         self._bad_starts = 0
-        super().__init__(problem)
         self._start_workers()
+        super().__init__(problem)
 
     @property
     def pids(self) -> list[int]:

@@ -112,13 +112,13 @@ class RaySession(BlockSession):
     """The actors, and which of them does which job."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Ray) -> None:
-        super().__init__(problem)
         self._ray = require("ray", "ray")
         self._started_ray = connect(settings)
         count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
         actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=int(settings.device.startswith("cuda")))
         shared = self._ray.put((problem, dict(channels)))
         self._actors = [actor.remote(shared, seed, settings.device) for _ in range(count)]
+        super().__init__(problem)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         # Block b is always the same actor's, so phase two finds the gradients that phase one left there.
