@@ -55,7 +55,7 @@ class RunConfig:
     engine: Engine | None = field(default=None, metadata={"registry": ENGINES})
     acceptance: Acceptance = field(default=Acceptance(), metadata={"registry": ACCEPTANCES})
     rounds: int = 100
-    clients_per_round: int = 10
+    clients_per_round: int | None = None
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10

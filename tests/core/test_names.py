@@ -107,9 +107,7 @@ def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(tmp_path: Path)
         command = [sys.executable, "-c", code, *words]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
-    ran = fedcmoo(
-        "run", "tasks:problem", "-m", "fedavg", "--rounds", "2", "--clients-per-round", "4", "--engine", "local"
-    )
+    ran = fedcmoo("run", "tasks:problem", "-m", "fedavg", "--rounds", "2", "--engine", "local")
     assert ran.returncode == 0, ran.stderr
     folder = tmp_path / "runs/tasks-problem-fedavg-seed0"
     resumed = fedcmoo("resume", str(folder), "--rounds", "3")

@@ -96,7 +96,8 @@ class NeedsNames(nn.Module):
         self.linear = nn.Linear(3, 1)
 
     def forward(self, scan: Scan) -> Tensor:
-        return self.linear(torch.cat([scan.image.mean(dim=(2, 3)), scan.age], dim=1)).squeeze(1)
+        risk: Tensor = self.linear(torch.cat([scan.image.mean(dim=(2, 3)), scan.age], dim=1))
+        return risk.squeeze(1)
 
 
 def test_named_tuples_stay_named_tuples() -> None:
