@@ -136,7 +136,7 @@ class Client:
                 with during(f"in the gradient of objective {self.problem.objectives[k].name!r}"):
                     loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
                 J[k] = model.grad
-        self._check_finite(self.owned, torch.stack([loss.detach() for loss in losses])[None], J)
+        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
         self.first = FirstStep(J, model.buffers(), model.counters())
         return J
 
@@ -216,7 +216,7 @@ class Client:
         with self._dropout("rest"):
             for _ in range(steps - 1):
                 step(augmentation)
-        self._check_finite(which, torch.stack(history) if history else weights[None], model.x[None])
+        self._check_finite(which, history or [weights], model.x[None])
         return self.state.x - model.x
 
     def train_each(
@@ -274,18 +274,20 @@ class Client:
         model.grad.copy_(own)
         return there
 
-    def _check_finite(self, which: Sequence[int], losses: Tensor, values: Tensor) -> None:
+    def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
         """One look at the end of a phase, so that steps need not wait for it.
 
         Args:
             which: the places of n objectives.
-            losses: their losses in each step, [steps, n].
+            history: their losses, one after the other or [n] in each step.
             values: the gradients of all objectives, [M, d], or what they made of x together, [1, d].
         """
+        losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if all_finite(losses) and all_finite(values):
             return
         check_finite(self.problem, self.data, str(self))
-        step = next((row for row in losses if not row.isfinite().all()), None)  # what follows it is no surprise
+        steps = losses.reshape(-1, len(which))
+        step = next((row for row in steps if not row.isfinite().all()), None)  # what follows it is no surprise
         if step is not None:
             what, bad = "loss", [k for k, loss in zip(which, step, strict=True) if not loss.isfinite()]
         else:

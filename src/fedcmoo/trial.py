@@ -31,6 +31,8 @@ def first_pass(problem: Problem, channels_last: bool) -> None:
         if problem.transform is not None:
             inputs = problem.transform(inputs, generator(0, "first pass"))
         losses = problem.losses(model(inputs), model.move(targets), which)
+        if not losses:  # of a client that owns no objective
+            return
         try:
             torch.stack(losses).sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
         except RuntimeError:

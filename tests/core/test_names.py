@@ -112,7 +112,7 @@ def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(tmp_path: Path)
     folder = tmp_path / "runs/tasks-problem-fedavg-seed0"
     resumed = fedcmoo("resume", str(folder), "--rounds", "3")
     assert resumed.returncode == 0, resumed.stderr
-    alone = fit(classification(), FedAvg(), 3, clients_per_round=4, engine=Local())
+    alone = fit(classification(), FedAvg(), 3, engine=Local())
     assert [r.weights for r in read_history(folder / "history.jsonl")] == [r.weights for r in alone.history]
     assert read_history(folder / "history.jsonl")[-1].test == alone.history[-1].test
     for source, message in (

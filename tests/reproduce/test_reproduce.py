@@ -92,7 +92,8 @@ def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
     assert "not made: celeba5: " in (tmp_path / "README.md").read_text()
 
 
-def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
+def test_dry_run_only_lists(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     scale = ["--seeds", "0,1", "--seeds", "cifar10-mnist=7", "--rounds", "cifar10-mnist=3"]
     result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY, *scale)
     assert result.exit_code == 0
