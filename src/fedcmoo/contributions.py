@@ -1,4 +1,4 @@
-"""Contributions and channels: what clients compute for a round, and what happens to it on the way to the server.
+"""Contributions and channels: what clients compute for a round, and how it reaches the server.
 
 A contribution is one thing that is computed on a client and added up over the cohort: an update, a sketch of the
 Jacobian, M losses. A channel carries it, in the same way for every contribution and every engine:
@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.messages import Add, BadMessageError, Field, Message, check
+from fedcmoo.messages import Add, BadMessageError, Field, Message, check, check_values
 from fedcmoo.ownership import Share
 from fedcmoo.rounds import Server, Sizes, Sums
 
@@ -89,7 +89,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Channel:
-    """The way of one contribution from clients to the server."""
+    """How one contribution travels from clients to the server."""
 
     contribution: Contribution
     stages: Sequence[Stage] = ()
@@ -159,6 +159,7 @@ def add_reply(
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
+        check_values(decoded, fields, sender)
         arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
         how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
     sums.add(arrays, reply.nbytes, how, share)

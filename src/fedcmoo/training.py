@@ -10,6 +10,7 @@ from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
 from fedcmoo.engines import ENGINES, Engine, choose_engine
+from fedcmoo.failures import FAILURE_RULES, FailureRule
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
 from fedcmoo.loop import Loop
@@ -40,6 +41,7 @@ def fit(
     resume: bool = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
+    on_failure: FailureRule | str = "stop",
     privacy: DifferentialPrivacy | None = None,
     config: Table | None = None,
 ) -> Result:
@@ -63,6 +65,8 @@ def fit(
         stages: what is done to every contribution between clients and server, such as `Clip(1.0)`.
         acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
             at most 1e8.
+        on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
+            "skip" goes on without such clients and records them; `Skip(min_replies=5)` needs so many replies.
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
 
@@ -71,14 +75,22 @@ def fit(
     """
     algorithm: Method = object_of(method, METHODS, "method")
     wanted: Engine | None = object_of(engine, ENGINES, "engine")
+    rule: FailureRule = object_of(on_failure, FAILURE_RULES, "on_failure")
     for name, value, kind, example in (
         ("problem", problem, Problem, "Problem(model, objectives, clients)"),
         ("method", algorithm, Method, "FedCMOO()"),
+        ("on_failure", rule, FailureRule, "Skip()"),
     ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
+    if rule.min_replies > n:
+        raise ValueError(f"min_replies must be at most clients_per_round ({n}), but got {rule.min_replies}")
+    if privacy is not None and problem.client_test is not None:
+        raise ValueError(
+            "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+        )
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     settings = config or {
@@ -93,12 +105,14 @@ def fit(
     }
     problem.check()
     model = problem.flat_model()
-    server = _new_server(problem, algorithm, model, seed)
+    server = _new_server(problem, algorithm, model, seed, rule)
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
         channel.contribution.check(server.sizes)
     check_stages(channels, server.sizes)
+    accept = acceptance or Acceptance()
+    accept.check(problem)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
         wanted, problem, channels, server.sizes, clients_per_round=n, steps=steps, batch_size=algorithm.batch_size
@@ -120,7 +134,6 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        accept = acceptance or Acceptance()
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         result = Result(settings, history, training.model(), server.x.nbytes)
@@ -140,13 +153,14 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
+def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, rule: FailureRule) -> Server:
     return Server(
         sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
-        x=model.x.detach().clone(),
-        buffers=model.buffers(),
-        counters=model.counters(),
+        x=model.public.x.clone(),
+        buffers=model.public.buffers,
+        counters=model.public.counters,
         w=method.initial_weights(problem.M),
+        on_failure=rule,
     )

@@ -15,7 +15,6 @@ from fedcmoo.engines.remote.protocol import (
     Packet,
     clients_of,
     largest_message,
-    model_message,
 )
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.parameters import State
@@ -29,7 +28,7 @@ REQUEST = NodeRequest("1/0/train/1", "run", 3, 0, STATE.version, ("train", "loss
 
 def test_a_request_arrives_as_it_was_sent() -> None:
     messages = Message.join({"train": Message(w=torch.tensor([0.25, 0.75]))}).encode()
-    packet = REQUEST.pack(messages, model_message(STATE).encode())
+    packet = REQUEST.pack(messages, Message(**STATE.arrays).encode())
     request, received, model = NodeRequest.unpack(packet, SIZES)
     assert request == REQUEST
     assert received["train"]["w"].tolist() == [0.25, 0.75]
@@ -89,11 +88,6 @@ def test_only_the_clients_that_were_asked_may_reply() -> None:
     answer = Answer.unpack(Answer(REQUEST.token, replies={1: b"", 2: b""}, failures={9: "?"}).pack(), REQUEST)
     assert set(answer.replies) == {1}
     assert answer.failures == {}
-
-
-def test_reasons_of_failures_are_bounded() -> None:
-    answer = Answer.unpack(Answer(REQUEST.token, failures={1: "x" * 10**6}).pack(), REQUEST)
-    assert len(answer.failures[1]) <= 500
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,16 @@ def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     failures = reproduce(choose(["rate"]), Study(rounds=2, seeds=(0,)), tmp_path, Runs(tmp_path / "runs"))
     assert list(failures) == ["report.html"]
-    assert "pip install 'fedcmoo[report]'" in failures["report.html"]
+    assert "pip install 'plotly" in failures["report.html"]
     assert "rate.svg" in (tmp_path / "README.md").read_text()
+
+
+def test_finished_only_trains_nothing(tmp_path: Path) -> None:
+    result = invoke("rate", "--rounds", "2", "--seeds", "0", "--finished-only", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "failed: rate valleys: not measured yet" in result.stderr
+    assert not (tmp_path / "runs").exists()
+    assert "not made: valleys: not measured yet" in (tmp_path / "README.md").read_text()
 
 
 def test_wrong_arguments() -> None:

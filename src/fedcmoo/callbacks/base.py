@@ -34,7 +34,7 @@ class Training:
     server: Server
 
     def model(self) -> nn.Module:
-        """A copy of the problem's model with the parameters that it has now."""
+        """A copy of the problem's model with the parameters that it has now; private ones are as at the start."""
         model = self.problem.flat_model()
         model.load(self.server.model)
         return model.module

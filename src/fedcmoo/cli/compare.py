@@ -49,7 +49,7 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
-    Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
+    Each run has a folder of its own; run the same command again to continue an interrupted one. A folder with runs of
     other settings is refused: choose another --out.
 
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are

@@ -53,6 +53,12 @@ def reproduce(
     runs: Annotated[
         Path | None, typer.Option("--runs", help="where runs are kept and found again", show_default="OUT/runs")
     ] = None,
+    finished_only: Annotated[
+        bool,
+        typer.Option(
+            "--finished-only", help="train nothing: show the runs that are there, and name the others as not measured"
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list the runs, with the time they will take")
     ] = False,
@@ -60,7 +66,7 @@ def reproduce(
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
 
     Runs are shared between targets and found again by their configuration; the same command goes on where it was
-    interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
+    interrupted. What cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people():
         from fedcmoo.reproduce.command import choose, planned  # with matplotlib and all, a second or two
@@ -69,7 +75,7 @@ def reproduce(
 
         study = _study(full, rounds, seeds, data, sets)
         chosen = choose(targets)
-        cache = Runs(runs or folder / "runs", _progress)
+        cache = Runs(runs or folder / "runs", _progress, finished_only)
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
@@ -170,7 +176,7 @@ def _state(run: PlannedRun) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit in which people think of it.
+    """A duration in a readable unit.
 
     >>> duration(5), duration(90), duration(9000), duration(900_000)
     ('5 seconds', '1.5 minutes', '2.5 hours', '10.4 days')

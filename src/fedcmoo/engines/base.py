@@ -63,7 +63,7 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
 class BlockSession(Session):
     """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
-    A subclass calls this constructor last, when nothing can fail any more: `close` undoes what it does.
+    A subclass calls this constructor when nothing can fail any more, or else closes itself, which undoes all of it.
 
     Args:
         problem: the problem.
@@ -87,7 +87,14 @@ class BlockSession(Session):
         clients = server.cohort if ask.clients is None else ask.clients
         shares = unequal({i: self.problem.share(i) for i in clients})
         messages = {name: message.cpu() for name, message in ask.messages.items()}
-        request = Request(server.round, server.model.version, messages, shares=shares, scales=scales(shares))
+        request = Request(
+            server.round,
+            server.model.version,
+            messages,
+            shares=shares,
+            scales=scales(shares),
+            on_failure=server.on_failure,
+        )
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
         return self._total(jobs, server)
 

@@ -5,6 +5,7 @@ from fedcmoo.methods.fedavg import FedAvg
 from fedcmoo.methods.fedcmoo import FedCMOO
 from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
+from fedcmoo.methods.fedmgda_plus import FedMGDAPlus
 from fedcmoo.methods.fsmgda import FSMGDA
 from fedcmoo.methods.mgda import MGDA
 from fedcmoo.methods.scalarized import Scalarized
@@ -15,8 +16,20 @@ METHODS: dict[str, type[Method]] = {
     "fedcmoo-t": FedCMOOT,
     "fsmgda": FSMGDA,
     "fedavg": FedAvg,
+    "fedmgda-plus": FedMGDAPlus,
     "scalarized": Scalarized,
     "mgda": MGDA,
 }
 
-__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedCMOOT", "Method", "Scalarized"]
+__all__ = [
+    "FSMGDA",
+    "METHODS",
+    "MGDA",
+    "FedAvg",
+    "FedCMOO",
+    "FedCMOOPref",
+    "FedCMOOT",
+    "FedMGDAPlus",
+    "Method",
+    "Scalarized",
+]

@@ -1,4 +1,4 @@
-"""`reproduce`: make targets one after the other; what fails costs itself only, and what is done stays."""
+"""`reproduce`: make the targets one after the other. One that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def reproduce(
         study: at what scale.
         out: the folder of tables, figures and the page.
         runs: the runs.
-        say: is told what happens.
+        say: called with progress messages.
 
     Returns:
         What failed and why, by target and part; empty if all went well.
@@ -133,7 +133,7 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
             log.debug("%s %s failed", target.name, part, exc_info=True)
             failures[part] = _without_places(describe(error), study, runs)
             say(f"{target.name} {part} failed: {describe(error)}")
-    scale = target.scale(study, results) if results else ""
+    scale = target.scale(study, results) + target.not_measured(study, results) if results else ""
     made = target.make(study, results, scale) if results else Made()
     full = [part for part in results if target.is_full(study, part)]
     configurations = {

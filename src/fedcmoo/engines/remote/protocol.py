@@ -17,7 +17,6 @@ import torch
 
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.ownership import Share
-from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
 VERSION = 3
@@ -25,9 +24,6 @@ VERSION = 3
 
 HEADER = 2**20
 """Bytes that a message may have for names and shapes."""
-
-REASON = 500
-"""Characters of a failure's reason that are kept."""
 
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
@@ -143,7 +139,7 @@ class Answer:
         answer = cls(token, entry(packet.values, "needs_model", bool))
         for i in request.clients:
             if f"failure-{i}" in packet.values:
-                answer.failures[i] = entry(packet.values, f"failure-{i}", str)[:REASON]
+                answer.failures[i] = entry(packet.values, f"failure-{i}", str)
             elif f"client-{i}" in packet.blobs:
                 answer.replies[i] = packet.blobs[f"client-{i}"]
                 if f"memory-{i}" in packet.values:
@@ -151,13 +147,8 @@ class Answer:
         return answer
 
 
-def model_message(state: State) -> Message:
-    """The model as it is sent."""
-    return Message(x=state.x, buffers=state.buffers, counters=state.counters)
-
-
 def model_fields(sizes: Sizes) -> dict[str, Field]:
-    """What `model_message` must have."""
+    """What a model is sent as."""
     return {
         "x": Field((sizes.d,), sizes.dtype),
         "buffers": Field((sizes.buffers,), sizes.dtype),
