@@ -74,8 +74,9 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
                     before = found[place].targets
                     found[place] = replace(found[place], targets=tuple(dict.fromkeys((*before, target.name))))
                     continue
-                missing = () if runs.is_finished(config) else missing_data(config.problem.name, config.data)
-                seconds = 0.0 if missing else estimate(config, runs, usable_cores())
+                seconds = estimate(config, runs, usable_cores())
+                missing = missing_data(config.problem.name, config.data) if seconds else ()  # a finished run needs none
+                seconds = 0.0 if missing else seconds
                 done = runs.rounds_done(config)
                 found[place] = PlannedRun(
                     f"{part} {label}", (target.name,), config.seed, config.rounds, done, seconds, missing
