@@ -15,16 +15,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Message, all_finite
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
-from fedcmoo.parameters import FlatModel, State, move
+from fedcmoo.parameters import FlatModel, State
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import Repeat, generator, seeded
 from fedcmoo.rounds import Sizes
+from fedcmoo.trial import check_finite, first_not_finite
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
@@ -143,7 +145,8 @@ class Client:
             losses = self._forward(index, self.random("augment first"), self.owned)
             for k, loss in zip(self.owned, losses, strict=True):
                 model.grad.zero_()
-                loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
+                with during(f"in the gradient of objective {self.problem.objectives[k].name!r}"):
+                    loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
                 J[k] = model.grad
         self._check_finite(self.owned, [loss.detach() for loss in losses], J)
         self.first = FirstStep(J, model.buffers(), model.counters())
@@ -226,7 +229,7 @@ class Client:
         with self._dropout("rest"):
             for _ in range(steps - 1):
                 step(augmentation)
-        self._check_finite(which, history or [weights], model.x)
+        self._check_finite(which, history or [weights], model.x[None])
         self._keep_private()
         return self.state.x - model.x
 
@@ -269,7 +272,7 @@ class Client:
         inputs, targets = self.data.batch(index)
         if self.problem.transform is not None:
             inputs = self.problem.transform(inputs, augmentation)
-        return self.problem.losses(self.model(inputs), move(targets, self.model.device), which)
+        return self.problem.losses(self.model(inputs), self.model.move(targets), which)
 
     def _elsewhere(self, point: Tensor, repeat: Repeat, gradient: Callable[[], None]) -> Tensor:
         """What `gradient` computes at another point with the same random numbers; the model stays as it is."""
@@ -283,14 +286,18 @@ class Client:
         return there
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
-        """One look at the end of a phase, so that steps need not wait for it."""
+        """One look at the end of a phase, so that steps need not wait for it.
+
+        Args:
+            which: the places of n objectives.
+            history: their losses, one after the other or [n] in each step.
+            values: the gradients of all objectives, [M, d], or what they made of x together, [1, d].
+        """
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if all_finite(losses) and all_finite(values):
             return
-        bad = ~torch.isfinite(losses.reshape(-1, len(which))).all(dim=0)
-        names = [self.problem.objectives[k].name for k, b in zip(which, bad.tolist(), strict=True) if b]
-        what = f"the loss of objective {names[0]!r}" if names else "a gradient"
+        check_finite(self.problem, self.data, str(self))
         raise DivergedError(
-            f"{what} became NaN or infinite in round {self.round + 1} at {self}; "
-            "a smaller client_lr or server_lr usually helps"
+            f"{first_not_finite(self.problem, which, losses, values)} became NaN or infinite in round {self.round + 1} "
+            f"at {self}; a smaller client_lr or server_lr usually helps"
         )

@@ -62,7 +62,7 @@ class RunConfig:
     acceptance: Acceptance = field(default=Acceptance(), metadata={"registry": ACCEPTANCES})
     on_failure: FailureRule = field(default=Stop(), metadata={"registry": FAILURE_RULES})
     rounds: int = 100
-    clients_per_round: int = 10
+    clients_per_round: int | None = None
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10

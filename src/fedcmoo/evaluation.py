@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from fedcmoo.context import during
 from fedcmoo.data.base import Data
-from fedcmoo.parameters import FlatModel, move
-from fedcmoo.problem import Problem
+from fedcmoo.parameters import FlatModel
+
+if TYPE_CHECKING:
+    from fedcmoo.problem import Problem
 
 BATCH = 1000
 """Samples in one forward pass without gradients, and the unit in which engines share out an evaluation."""
@@ -35,7 +39,7 @@ def evaluate(
     for first in range(start, stop, BATCH):
         index = torch.arange(first, min(first + BATCH, stop))
         inputs, targets = data.batch(index)
-        outputs, targets = model(inputs), move(targets, model.device)
+        outputs, targets = model(inputs), model.move(targets)
         for k in range(problem.M) if which is None else which:
             objective = problem.objectives[k]
             output, target, labelled = problem.labelled(outputs, targets, k)
@@ -43,10 +47,17 @@ def evaluate(
                 continue
             n = len(index) if labelled is None else labelled
             values = {"loss": problem.losses(outputs, targets, [k])[0]}
-            values |= {metric.name: metric.function(output, target) for metric in objective.metrics}
+            for metric in objective.metrics:
+                with during(f"in metric {metric.name!r} of objective {objective.name!r}"):
+                    values[metric.name] = torch.as_tensor(metric.function(output, target))
             for name, value in values.items():
+                if value.ndim != 0:
+                    raise ValueError(
+                        f"metric {name!r} of objective {objective.name!r} must be a scalar, "
+                        f"but got shape {tuple(value.shape)}"
+                    )
                 place = places.index((objective.name, name))
-                totals[place] += torch.as_tensor(value).to(torch.float64).cpu() * n
+                totals[place] += value.to(torch.float64).cpu() * n
                 counts[place] += n
     return totals, counts
 

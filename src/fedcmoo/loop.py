@@ -29,6 +29,7 @@ from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sums, drive
 from fedcmoo.run_folder import RunFolder
+from fedcmoo.trial import check_finite
 
 log = logging.getLogger(__name__)
 
@@ -239,6 +240,7 @@ class Loop:
         for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
             for objective, metric, value in not_finite(scores):
                 if metric == "loss":
+                    check_finite(self.problem, getattr(self.problem, split), f"the {split} data")
                     raise DivergedError(
                         f"objective {objective!r} became NaN or infinite in round {record.round}: "
                         f"its {split} loss is {value}"

@@ -18,6 +18,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from fedcmoo.data.base import rebuilt
+
 Precision = Literal["float32", "bfloat16"]
 """What the model's outputs are computed in: as they are, or in automatic mixed precision. Parameters, losses and sums
 are not affected."""
@@ -38,13 +40,10 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise unless it is a device of this machine."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):  # the latter where torch was built without the device's kind
-        here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
-        here += ["mps"] if torch.backends.mps.is_available() else []
-        raise ValueError(f"device must be one of this machine's ({', '.join(here)}), but got {device!r}") from None
+    """Raise unless it is this machine's processor or a CUDA device. (Others lack float64, or are not tested.)"""
+    here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+    if device not in here and not (device == "cuda" and len(here) > 1):
+        raise ValueError(f"device must be one of this machine's ({', '.join(here)}), but got {device!r}")
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,9 @@ class FlatModel:
         is_shared: tells by a parameter's name whether all objectives share it.
         precision: "bfloat16" to compute the module's outputs in automatic mixed precision.
         is_private: tells by the name of a parameter or buffer whether it never leaves a client.
+        channels_last: whether convolution kernels and images are laid out channels-last, which is faster on CPUs. A
+            module that flattens a convolution's output with `view` cannot compute with it. The order of x depends on
+            it.
 
     Attributes:
         x: the parameters, [d] and the private ones after them.
@@ -101,9 +103,11 @@ class FlatModel:
         is_shared: Callable[[str], bool] = lambda name: True,
         precision: Precision = "float32",
         is_private: Callable[[str], bool] = lambda name: False,
+        channels_last: bool = True,
     ) -> None:
         self.module = module
         self.precision = precision
+        self.channels_last = channels_last
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         # A stable sort: shared parameters first and private ones last, otherwise in the module's own order.
         named.sort(key=lambda item: (is_private(item[0]), not is_shared(item[0])))
@@ -131,10 +135,10 @@ class FlatModel:
         start = 0
         for _, p in named:
             stop = start + p.numel()
-            view = _view(self.x[start:stop], p)
+            view = self._view(self.x[start:stop], p)
             view.copy_(p.data)
             p.data = view
-            p.grad = _view(self.grad[start:stop], p)
+            p.grad = self._view(self.grad[start:stop], p)
             start = stop
 
     @property
@@ -144,12 +148,31 @@ class FlatModel:
 
     def __call__(self, inputs: Any) -> Any:
         """The module's outputs for a batch, which may lie on any device."""
-        inputs = move(inputs, self.device)
+        inputs = self.move(inputs)
         if self.precision == "float32":
             return self.module(inputs)
         with torch.autocast(self.device.type, torch.bfloat16):
             outputs = self.module(inputs)
-        return move(outputs, self.device, self.x.dtype)
+        return self.move(outputs, self.x.dtype)
+
+    def move(self, value: Any, dtype: torch.dtype | None = None) -> Any:
+        """The tensors of a batch on the model's device and in its layout, floats in a dtype."""
+        if isinstance(value, Tensor):
+            dtype = dtype if value.is_floating_point() else None
+            if value.ndim == 4:
+                layout = torch.channels_last if self.channels_last else torch.contiguous_format
+                return value.to(self.device, dtype, memory_format=layout)
+            return value.to(self.device, dtype)
+        if isinstance(value, (dict, tuple, list)):
+            return rebuilt(value, lambda part: self.move(part, dtype))
+        return value.to(self.device) if hasattr(value, "to") else value
+
+    def _view(self, flat: Tensor, like: Tensor) -> Tensor:
+        """A view of `flat` in the shape of `like`; convolution kernels in the model's layout."""
+        if like.ndim == 4 and self.channels_last:
+            out, channels, height, width = like.shape
+            return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
+        return flat.view(like.shape)
 
     def rows(self, n: int) -> Tensor:
         """A scratch matrix, n rows of the length of x, that is made once and handed out again at every call."""
@@ -207,27 +230,3 @@ def _tensor(holder: dict[str, Tensor | None], name: str) -> Tensor:
     tensor = holder[name]
     assert tensor is not None
     return tensor
-
-
-def move(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """The tensors of a batch on a device, floats in a dtype; images channels-last, as the model's kernels are."""
-    if isinstance(value, Tensor):
-        dtype = dtype if value.is_floating_point() else None
-        if value.ndim == 4:
-            return value.to(device, dtype, memory_format=torch.channels_last)
-        return value.to(device, dtype)
-    if isinstance(value, dict):
-        return {name: move(v, device, dtype) for name, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        moved = (move(v, device, dtype) for v in value)
-        return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)  # the former for named tuples
-    return value.to(device) if hasattr(value, "to") else value
-
-
-def _view(flat: Tensor, like: Tensor) -> Tensor:
-    """A view of `flat` in the shape of `like`; convolution kernels are laid out channels-last, which is faster on
-    CPUs."""
-    if like.ndim == 4:
-        out, channels, height, width = like.shape
-        return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
-    return flat.view(like.shape)

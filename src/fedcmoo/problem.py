@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
+from fedcmoo.context import during
 from fedcmoo.data.base import Data, Masked, as_data
 from fedcmoo.data.remote import NotHereError
 from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
 from fedcmoo.objective import Metric, Objective, accuracy
 from fedcmoo.ownership import Share, check_ownership, is_labelled
 from fedcmoo.parameters import FlatModel, Precision
+from fedcmoo.trial import fits_channels_last
 
 __all__ = ["Metric", "Objective", "Problem", "Transform", "accuracy"]
 
@@ -88,6 +92,12 @@ class Problem:
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         if not names:
             raise ValueError("the model has no trainable parameter")
+        places = {p.device for p in self.model.parameters()} - {torch.device("cpu")}
+        if places:
+            raise ValueError(
+                f"the model must be on the CPU, but is on {sorted(map(str, places))[0]}: give model.cpu(); an engine "
+                "such as Local(device='cuda') computes elsewhere"
+            )
         shared = getattr(self.model, "shared", None) if self.shared is None else self.shared
         self.shared_prefixes = shared_prefixes(shared, names)
         self.private_prefixes = private_prefixes(self.private, self.shared_prefixes, names) if self.private else ()
@@ -122,11 +132,6 @@ class Problem:
         """The test data of client i; None if it has none."""
         source = None if self.client_test is None else self.client_test[i]
         return None if source is None else self._checked(source, f"the test data of client {i}")
-
-    def flat_model(self, device: str = "cpu", precision: Precision = "float32") -> FlatModel:
-        """A copy of the model as one flat vector."""
-        module = copy.deepcopy(self.model).to(device)
-        return FlatModel(module, self.is_shared, precision, lambda name: is_under(name, self.private_prefixes))
 
     def share(self, i: int) -> Share:
         """Client i's weight and the objectives that it owns. Its data are looked at once, and only if needed."""
@@ -163,13 +168,19 @@ class Problem:
         for k in range(self.M) if which is None else which:
             objective = self.objectives[k]
             output, target, labelled = self.labelled(outputs, targets, k)
-            # The sum over no samples is zero, as is its gradient.
-            loss = output.sum() if labelled == 0 else objective.loss(output, target)
+            with during(f"in the loss of objective {objective.name!r}"):
+                # The sum over no samples is zero, as is its gradient.
+                loss = output.sum() if labelled == 0 else objective.loss(output, target)
             if not isinstance(loss, Tensor) or loss.ndim != 0:
                 shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
                 raise ValueError(
                     f"the loss of objective {objective.name!r} must be a scalar tensor, but got {shape}; "
                     "take its mean over the batch"
+                )
+            if torch.is_grad_enabled() and not loss.requires_grad:
+                raise ValueError(
+                    f"the loss of objective {objective.name!r} must depend on the model's parameters, but has no "
+                    "gradient: it was detached, or was not computed from the model's output with torch"
                 )
             values.append(loss)
         return values
@@ -179,18 +190,21 @@ class Problem:
         output, target = self.of(outputs, k), self.of(targets, k)
         if target is None:
             raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
-        own = isinstance(targets, (dict, tuple, list)) or self.M == 1  # others choose from the targets themselves
         if isinstance(target, Masked):
             target, has_label = target
             if has_label.dtype != torch.bool or has_label.ndim != 1:
                 raise ValueError(f"a mask must be bool [B], but is {has_label.dtype} {list(has_label.shape)}")
-        elif own and isinstance(target, Tensor):
+        elif self.deals_out(targets) and isinstance(target, Tensor):
             has_label = is_labelled(target)
         else:
             return output, target, None
         if has_label.all():
             return output, target, None
         return output[has_label], target[has_label], int(has_label.sum())
+
+    def deals_out(self, targets: Any) -> bool:
+        """Whether each objective has targets of its own; else it chooses from all of them itself."""
+        return isinstance(targets, (dict, tuple, list)) or self.M == 1
 
     def of(self, value: Any, k: int) -> Any:
         """The part of outputs or targets that objective k sees."""
@@ -211,37 +225,34 @@ class Problem:
             return self.objectives[k].name in targets
         return self.of(targets, k) is not None
 
-    def check(self) -> None:
-        """Compute the losses and metrics of two samples, so that mistakes show before work starts."""
-        data = self._some_data()
-        if data is None:
-            return
-        inputs, targets = data.batch(torch.arange(min(2, len(data))))
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
-            outputs = self.model(inputs)
-            which = [k for k in range(self.M) if self.has_target(targets, k)]
-            self.losses(outputs, targets, which)
-            for k in which:
-                objective = self.objectives[k]
-                output, target, labelled = self.labelled(outputs, targets, k)
-                for metric in objective.metrics if labelled != 0 else ():
-                    value = metric.function(output, target)
-                    if torch.as_tensor(value).ndim != 0:
-                        raise ValueError(
-                            f"metric {metric.name!r} of objective {objective.name!r} must be a scalar, "
-                            f"but got shape {tuple(value.shape)}"
-                        )
-        self.model.train(training)
-
-    def _some_data(self) -> Data | None:
-        """The first client's data or, where clients are on other machines, whatever is here."""
+    @cached_property
+    def channels_last(self) -> bool:
+        """Whether the model computes with kernels and images laid out channels-last: where it can, since that is
+        faster on CPUs. It is found out once, on the data that are here."""
         try:
-            return self.client(0)
-        except NotHereError:
-            here: Data | None = self.validation if self.test is None else self.test
-            return here
+            return fits_channels_last(self)
+        except Exception:  # it cannot compute at all, as `check` says
+            return True
+
+    def flat_model(
+        self, device: str = "cpu", precision: Precision = "float32", channels_last: bool | None = None
+    ) -> FlatModel:
+        """A copy of the model as one flat vector, in the layout `channels_last`: by default the problem's."""
+        layout = self.channels_last if channels_last is None else channels_last
+        module = copy.deepcopy(self.model).to(device)
+        return FlatModel(module, self.is_shared, precision, lambda name: is_under(name, self.private_prefixes), layout)
+
+    def check(self) -> None:
+        """Compute losses, gradients and metrics of two samples as training does, so that mistakes show before it."""
+        self.channels_last = fits_channels_last(self)
+
+    def some_data(self) -> Data | None:
+        """The data of the first client that is here, or else test or validation data; None if nothing is here."""
+        for i in range(self.N):
+            with contextlib.suppress(NotHereError):
+                return self.client(i)
+        here: Data | None = self.validation if self.test is None else self.test
+        return here
 
     def _labels(self, data: Data) -> list[bool]:
         """For each objective, whether a sample of the data has a label for it. Mostly the first one tells."""

@@ -41,6 +41,7 @@ class Sizes:
         dtype: of the parameters.
         variances: which entries of the float buffers are BatchNorm's variances, as ranges (start, stop).
         private: parameters that never leave a client.
+        channels_last: the layout of convolution kernels in x.
     """
 
     d: int
@@ -51,6 +52,7 @@ class Sizes:
     dtype: torch.dtype = torch.float32
     variances: tuple[tuple[int, int], ...] = ()
     private: int = 0
+    channels_last: bool = True
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
@@ -58,7 +60,8 @@ class Sizes:
         public = model.public
         buffers, counters, private = public.buffers.numel(), public.counters.numel(), len(model.x) - model.d
         variances = tuple(part for part in model.variances if part[1] <= buffers)
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, variances, private)
+        dtype, layout = model.x.dtype, model.channels_last
+        return cls(model.d, model.d_shared, M, buffers, counters, dtype, variances, private, layout)
 
     @property
     def model_bytes(self) -> int:

@@ -35,8 +35,9 @@ class Run:
 
     @property
     def problem(self) -> str:
-        """The problem's name."""
-        return str(self.config["problem"]["name"])
+        """The problem's name; of one's own, where it comes from."""
+        problem = self.config["problem"]
+        return str(problem.get("source", problem["name"]))
 
     @property
     def method(self) -> str:

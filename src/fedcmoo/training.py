@@ -81,13 +81,13 @@ def fit(
     algorithm: Method = object_of(method, METHODS, "method")
     wanted: Engine | None = object_of(engine, ENGINES, "engine")
     rule: FailureRule = object_of(on_failure, FAILURE_RULES, "on_failure")
-    for name, value, kind in (
-        ("problem", problem, Problem),
-        ("method", algorithm, Method),
-        ("on_failure", rule, FailureRule),
+    for name, value, kind, example in (
+        ("problem", problem, Problem, "Problem(model, objectives, clients)"),
+        ("method", algorithm, Method, "FedCMOO()"),
+        ("on_failure", rule, FailureRule, "Skip()"),
     ):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a fedcmoo.{kind.__name__}, but got {value!r}")
+            raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
     if rule.min_replies > n:

@@ -6,10 +6,12 @@ import ctypes
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from fedcmoo.client import Client, FirstStep
 from fedcmoo.client_test import with_client_test
+from fedcmoo.context import during
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.failures import FailureRule, Stop
@@ -85,7 +87,6 @@ class Worker:
         device: str = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        keep_freed_memory()
         self.problem = problem
         self.channels = with_client_test(channels, problem)
         self.seed = seed
@@ -97,6 +98,7 @@ class Worker:
 
     def reply(self, state: State, request: Request, i: int) -> tuple[Message, Message | None]:
         """The reply of client i as it is sent, and what the client will remember if the server uses the reply."""
+        keep_freed_memory()
         kept_for = (request.round, request.version)
         if kept_for != self._kept_for:
             self._kept, self._kept_for = {}, kept_for
@@ -107,7 +109,8 @@ class Worker:
         client.first = self._kept.get(i)
         client.memory = memory.without(PRIVATE)
         client.share, client.scales = request.shares.get(i), request.scales
-        message = reply(self.channels, client, request.messages)
+        with during(f"in phase {'+'.join(request.messages)!r} of round {request.round + 1} at {client}"):
+            message = reply(self.channels, client, request.messages)
         if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
             self._kept[i] = client.first
         return message, self._new_memory(client, own)
@@ -199,13 +202,15 @@ class Evaluate:
         worker.model.load(state)
         stop = min(self.start + BATCH, len(data))
         sums = Sums()
-        totals, counts = evaluate(worker.problem, worker.model, data, self.start, stop)
+        with during(f"in an evaluation on {self.split} data, samples {self.start} to {stop - 1}"):
+            totals, counts = evaluate(worker.problem, worker.model, data, self.start, stop)
         sums.add({"totals": totals, "counts": counts}, 0)
         return sums
 
 
+@cache
 def keep_freed_memory() -> None:
-    """Tell glibc to keep what is freed, up to a gigabyte, for the next allocation.
+    """Tell glibc, once in a process, to keep what is freed, up to a gigabyte, for the next allocation.
 
     By default it gives large blocks back to the system, which has to provide them anew, page by page, at every step:
     for the activations of a small convolutional network that is a fifth of the time.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.files import write_atomically
+from fedcmoo.trial import SAMPLES
 from tests.core.problems import Noise
 
 
@@ -30,7 +31,7 @@ class Accident(ABC):
     batches: int = 0
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        self.batches += 1
+        self.batches += len(inputs) > SAMPLES  # not those of the first pass before training
         if self.batches >= self.at_batch and (self.marker is None or not self.marker.exists()):
             if self.marker is not None:
                 write_atomically(self.marker, str(os.getpid()).encode())

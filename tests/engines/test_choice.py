@@ -14,7 +14,7 @@ import pytest
 
 from fedcmoo import FedCMOO, Objective, fit
 from fedcmoo.engines import Engine, Local, Pool, choose_engine
-from fedcmoo.engines.choice import workers_in_memory
+from fedcmoo.engines.choice import memory, workers_in_memory
 from fedcmoo.engines.dispatch import WorkerError
 from fedcmoo.engines.pool import usable_cores
 from fedcmoo.engines.worker_handle import IN_WORKER
@@ -117,3 +117,14 @@ def test_signals_of_the_terminal_are_the_servers_to_handle() -> None:
     sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model)), problem.M)
     with Pool(workers=1).start(problem, METHOD.channels(), 0, sizes) as session:
         assert os.getpgid(session.pids[0]) != os.getpgid(0)
+
+
+def test_a_container_may_have_less_memory_than_its_machine(tmp_path: Path) -> None:
+    machine = memory(tmp_path)  # without a file there is no limit
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory(tmp_path) == machine
+    (tmp_path / "memory.max").write_text("1048576\n")
+    assert memory(tmp_path) == 2**20
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("4096\n")  # version 1
+    assert memory(tmp_path) == 4096

@@ -151,7 +151,7 @@ def test_attribute_accuracy() -> None:
 def test_registry() -> None:
     tables = ["mixed-digits", "digit-groups", "loans", "couples"]
     images = ["multimnist", "mnist-fmnist", "cifar10-mnist", "celeba", "celeba5"]
-    assert list(PROBLEMS) == ["two-digits", *tables, *images, "qm9"]
+    assert list(PROBLEMS) == ["two-digits", *tables, *images, "qm9", "own"]
     for name, kind in PROBLEMS.items():
         assert kind.name == name
         assert "\n" not in kind.title

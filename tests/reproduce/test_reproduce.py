@@ -92,17 +92,29 @@ def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
     assert "not made: celeba5: " in (tmp_path / "README.md").read_text()
 
 
-def test_dry_run_only_lists(data: Path, tmp_path: Path) -> None:
+def test_dry_run_only_lists(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     scale = ["--seeds", "0,1", "--seeds", "cifar10-mnist=7", "--rounds", "cifar10-mnist=3"]
     result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY, *scale)
     assert result.exit_code == 0
     assert [line.split("  ")[1] for line in result.stdout.splitlines() if "FedAvg" in line] == [
-        "multimnist FedAvg, seed 0",
-        "multimnist FedAvg, seed 1",
+        "multimnist FedAvg, seeds 0, 1",
         "cifar10-mnist FedAvg, seed 7",
     ]
-    assert "minutes in all" in result.stdout
+    assert " in all" in result.stdout
     assert not (tmp_path / "o").exists()
+
+
+def test_dry_run_knows_what_data_are_missing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs without data take no time, and are no part of the total."""
+    monkeypatch.setenv("COLUMNS", "40")
+    arguments = ["--out", str(tmp_path / "o"), "--rounds", "5", "--dry-run"]
+    radial = invoke("radial", "--data", str(data), *arguments)
+    text = " ".join(radial.stdout.split())
+    assert "about 0 seconds in all" in text
+    assert "without the 8 runs whose data are missing: see fedcmoo data get celeba" in text
+    assert max(map(len, radial.stdout.splitlines())) <= 40
+    assert "missing" not in invoke("rate", "--data", str(data), *arguments).stdout
 
 
 def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
@@ -127,7 +139,7 @@ def test_a_plan_without_a_part_names_it(tmp_path: Path) -> None:
     result = invoke("table1", "rate", "--dry-run", "--set", "problem.train_pairs=60", "--out", str(tmp_path))
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
-    assert "mnist-fmnist table1 60 new" in text
+    assert "mnist-fmnist table1 60 no data" in text
     assert "impossible: unknown setting" in text
 
 

@@ -27,7 +27,6 @@ from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOO
-from fedcmoo.parameters import move
 from fedcmoo.problem import Problem
 from fedcmoo.training import fit
 from fedcmoo.validation import at_least_one
@@ -146,9 +145,10 @@ def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable
     model = copy.deepcopy(problem.model).train()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=method.client_lr)
-    data, cpu = problem.client(0), torch.device("cpu")
+    data = problem.client(0)
     inputs, targets = (
-        move(part, cpu) for part in data.batch(torch.arange(min(method.batch_size or len(data), len(data))))
+        problem.flat_model().move(part)
+        for part in data.batch(torch.arange(min(method.batch_size or len(data), len(data))))
     )
     initial = [p.detach().clone() for p in model.parameters()]
     jacobian_bytes = problem.M * sum(p.numel() * p.element_size() for p in initial)

@@ -47,6 +47,7 @@ def speed(
     from fedcmoo.engines.pool import usable_cores
     from fedcmoo.files import write_json
     from fedcmoo.methods import FedCMOO
+    from fedcmoo.training import cohort_size
 
     with errors_for_people():
         chosen = resolve(
@@ -55,6 +56,7 @@ def speed(
         if not isinstance(chosen.method, FedCMOO):
             raise SettingsError(f"the speed of fedcmoo is measured, but method.name is {type(chosen.method).__name__}")
         built = chosen.build()
+        n = cohort_size(chosen.clients_per_round, built)
         engines: dict[str, Engine] = {"local": Local()}
         engines |= {f"pool of {n}": Pool(workers=n) for n in workers or [usable_cores()]}
         bench = bench_speed(
@@ -62,13 +64,13 @@ def speed(
             chosen.method,
             engines,
             rounds=3 if quick else chosen.rounds,
-            clients_per_round=chosen.clients_per_round,
+            clients_per_round=n,
             growth={what: values[: 3 if quick else None] for what, values in GROWTH.items() if growing},
             repeats=1 if quick else 3,
             say=lambda text: err.print(text),
         )
         if trace is not None:
-            profile(built, chosen.method, chosen.clients_per_round, trace)
+            profile(built, chosen.method, n, trace)
         if folder is not None:
             write_json(folder / "speed.json", bench.summary())
             bench.plot(folder / "speed.png")

@@ -44,12 +44,12 @@ def get(
 @app.command()
 def status(data: DataFolder = None, as_json: AsJson = False) -> None:
     """Show which data sets are present, and which ready-made problems can be run with them."""
-    from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
+    from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY, missing_data
     from fedcmoo.data.folder import data_folder
 
     folder = data_folder(data)
     missing = {name: data_set.missing(folder) for name, data_set in DATA_SETS.items()}
-    ready = {problem: not any(missing[name] for name in names) for problem, names in NEEDED_BY.items()}
+    ready = {problem: not missing_data(problem, folder) for problem in NEEDED_BY}
     if as_json:
         print_json({"folder": str(folder), "missing": missing, "ready": ready})
         return

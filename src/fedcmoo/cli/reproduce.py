@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback
     from fedcmoo.reproduce.command import PlannedRun
     from fedcmoo.reproduce.study import Study
+
+WIDE = 80
+"""Terminals of fewer columns do not show which targets need a run, and its rounds."""
 
 
 def reproduce(
@@ -140,24 +144,45 @@ def _progress(name: str) -> list[Callback]:
 
 
 def _plan_table(runs: list[PlannedRun]) -> Table:
-    """The runs with their state, and the time they will take."""
-    table = Table("run", "for", "rounds", "state", "time", box=None, padding=(0, 2))
-    for run in runs:
-        if run.impossible:
-            table.add_row(run.name, ", ".join(run.targets), "", f"impossible: {escape(run.impossible)}", "")
-            continue
-        state = "finished" if run.seconds == 0 else f"{run.done} rounds done" if run.done else "new"
-        table.add_row(run.name, ", ".join(run.targets), str(run.rounds), state, duration(run.seconds))
-    table.caption = f"about {duration(sum(run.seconds for run in runs))} in all"
+    """The runs with their state and the time they will take, seeds together; in a narrow terminal only the essence."""
+    from fedcmoo.report.table import count
+
+    wide = out.width >= WIDE
+    table = Table("run", *(["for", "rounds"] if wide else []), "state", "time", box=None, padding=(0, 2 if wide else 1))
+    table.columns[0].overflow = "fold"
+    for (name, targets, rounds, state), same in groupby(runs, lambda r: (r.name, r.targets, r.rounds, _state(r))):
+        seeds = list(same)
+        label = f"{name}, seed{'s' * (len(seeds) > 1)} {', '.join(str(run.seed) for run in seeds)}"
+        time = sum(run.seconds for run in seeds)
+        about = [", ".join(targets), str(rounds)] if wide else []
+        table.add_row(label, *about, escape(state), duration(time) if time else "")
+    missing = list(dict.fromkeys(name for run in runs for name in run.missing))
+    table.caption = f"about {duration(sum(run.seconds for run in runs))} in all, if nothing else is running"
+    if missing:
+        without = sum(bool(run.missing) for run in runs)
+        table.caption += f", without the {count(without, 'run')} whose data are missing: see fedcmoo data get"
+        table.caption += f" {' '.join(missing)}"
     return table
+
+
+def _state(run: PlannedRun) -> str:
+    from fedcmoo.report.table import count
+
+    if run.impossible:
+        return f"impossible: {run.impossible}"
+    if run.missing:
+        return f"no data: {', '.join(run.missing)}"
+    return "finished" if run.seconds == 0 else f"{count(run.done, 'round')} done" if run.done else "new"
 
 
 def duration(seconds: float) -> str:
     """A duration in a readable unit.
 
-    >>> duration(90), duration(9000), duration(900_000)
-    ('1.5 minutes', '2.5 hours', '10.4 days')
+    >>> duration(5), duration(90), duration(9000), duration(900_000)
+    ('5 seconds', '1.5 minutes', '2.5 hours', '10.4 days')
     """
+    if seconds < 60:
+        return f"{seconds:.0f} seconds"
     for unit, length in (("days", 86400), ("hours", 3600)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"

@@ -59,6 +59,13 @@ class TensorData:
     """
 
     def __init__(self, inputs: Any, targets: Any) -> None:
+        for what, part in (("inputs", inputs), ("targets", targets)):
+            for value in _leaves(part):
+                if not isinstance(value, Tensor):
+                    raise TypeError(
+                        f"{what} must be tensors, or tuples or dicts of tensors, but got {type(value).__name__}; "
+                        "of a NumPy array, torch.as_tensor(array, dtype=torch.float32) makes one"
+                    )
         lengths = {len(t) for part in (inputs, targets) for t in _leaves(part)}
         if len(lengths) != 1:
             raise ValueError(f"inputs and targets must have the same number of samples, but got {sorted(lengths)}")
@@ -118,8 +125,14 @@ class DatasetData:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def batch(self, index: Tensor) -> tuple[Any, Any]:
-        inputs, targets = self.collate([self.dataset[i] for i in index.tolist()])
-        return inputs, targets
+        batch = self.collate([self.dataset[i] for i in index.tolist()])
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            found = f"{len(batch)} entries" if isinstance(batch, (tuple, list)) else type(batch).__name__
+            raise ValueError(
+                f"a Dataset's samples must be pairs (inputs, targets), but have {found}; several inputs or targets "
+                "are a tuple or dict of their own, and Problem(collate=...) can put a batch together in another way"
+            )
+        return batch[0], batch[1]
 
 
 def as_data(source: Any, collate: Callable[[list[Any]], Any] = default_collate) -> Data:
@@ -128,11 +141,12 @@ def as_data(source: Any, collate: Callable[[list[Any]], Any] = default_collate) 
         return source
     if isinstance(source, tuple) and len(source) == 2:
         return TensorData(*source)
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__"):
+    tensors = isinstance(source, (tuple, list)) and all(isinstance(value, Tensor) for value in source)
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not tensors:
         return DatasetData(source, collate)
     raise TypeError(
         "data must be a pair (inputs, targets) of tensors, a map-style Dataset, or an object with __len__ and "
-        f"batch(index), but got {type(source).__name__}"
+        f"batch(index), but got a {type(source).__name__}{f' of {len(source)} tensors' if tensors else ''}"
     )
 
 
@@ -145,11 +159,8 @@ def _leaves(part: Any) -> Iterator[Tensor]:
 
 
 def _take(part: Any, index: Tensor) -> Any:
-    if isinstance(part, dict):
-        return {name: _take(value, index) for name, value in part.items()}
-    if isinstance(part, (tuple, list)):
-        taken = (_take(value, index) for value in part)
-        return type(part)(*taken) if hasattr(part, "_fields") else tuple(taken)  # the former for named tuples
+    if isinstance(part, (dict, tuple, list)):
+        return rebuilt(part, lambda value: _take(value, index))
     return None if part is None else part[index]
 
 
@@ -164,6 +175,23 @@ def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterato
             left = torch.cat([left, torch.randperm(n, generator=shuffle)])
         yield left[:batch_size]
         left = left[batch_size:]
+
+
+def rebuilt(parts: Any, change: Callable[[Any], Any]) -> Any:
+    """A dict, tuple, named tuple or list of the same kind with every value changed.
+
+    >>> rebuilt((1, 2), lambda value: 10 * value), rebuilt({"a": 1}, lambda value: 10 * value)
+    ((10, 20), {'a': 10})
+    """
+    if isinstance(parts, dict):
+        return {name: change(value) for name, value in parts.items()}
+    values = [change(value) for value in parts]
+    return type(parts)(*values) if hasattr(parts, "_fields") else type(parts)(values)
+
+
+def is_finite(part: Any) -> bool:
+    """Whether no tensor of inputs or targets has a NaN or infinite entry."""
+    return all(bool(x.isfinite().all()) for x in _leaves(part) if isinstance(x, Tensor))
 
 
 def everything(data: Data) -> tuple[Any, Any]:

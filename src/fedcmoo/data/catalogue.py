@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcmoo.data.cifar import PLACES as CIFAR_PLACES
-from fedcmoo.data.folder import present
+from fedcmoo.data.folder import data_folder, present
 from fedcmoo.optional import pip_line
 
 
@@ -115,3 +115,9 @@ NEEDED_BY: dict[str, tuple[str, ...]] = {
     "qm9": ("qm9",),
 }
 """The data sets that each ready-made problem is made of."""
+
+
+def missing_data(problem: str, data: Path | str | None = None) -> tuple[str, ...]:
+    """The data sets that a ready-made problem needs and the data folder does not have."""
+    folder = data_folder(data)
+    return tuple(name for name in NEEDED_BY.get(problem, ()) if DATA_SETS[name].missing(folder))

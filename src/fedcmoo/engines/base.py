@@ -106,6 +106,8 @@ def check_trips(engine: Engine) -> None:
 class BlockSession(Session):
     """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
+    A subclass calls this constructor when nothing can fail any more, or else closes itself, which undoes all of it.
+
     Args:
         problem: the problem.
         threads: of torch's operators in this process while the session lasts. With more than one for each worker,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
+from pathlib import Path
 
 from fedcmoo.contributions import Channels
 from fedcmoo.engines import serialization
@@ -72,10 +74,19 @@ def choose_engine(
 
 
 def workers_in_memory(sizes: Sizes) -> int:
-    """How many workers fit into half of the machine's memory, if each has two sets of gradients of all objectives."""
+    """How many workers fit into half of the memory, if each has two sets of gradients of all objectives."""
     gradients = sizes.d * sizes.dtype.itemsize * sizes.M
+    return memory() // 2 // (2 * gradients + WORKER_BYTES)
+
+
+def memory(cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """The bytes that this process may use: the machine's, or those of its container where that has fewer."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**33
-    return physical // 2 // (2 * gradients + WORKER_BYTES)
+    limits = [physical]
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int((cgroups / file).read_text()))
+    return min(limits)
 
 
 def seconds_of_step(problem: Problem, channels: Channels, sizes: Sizes, batch_size: int | None) -> float:

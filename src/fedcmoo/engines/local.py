@@ -19,6 +19,9 @@ from fedcmoo.worker import Job, Worker
 class Local:
     """Everything in this process.
 
+    On Linux, training tells the C library to keep freed memory for the next allocation, up to a gigabyte; this stays so
+    when the run has ended. Engines with processes of their own leave this one's settings alone.
+
     Args:
         threads: of torch's operators. One by default, as in every worker of every engine, so that all of them give
             the same bits.
@@ -46,13 +49,13 @@ class LocalSession(BlockSession, TripSession):
     """One worker in this process."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Local) -> None:
-        super().__init__(problem, settings.threads)
         self.worker = Worker(problem, channels, seed, settings.device, settings.precision)
         secure = secure_of(channels)
         if secure is not None:
             from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
 
             self.worker.party = Party(secure, channels, self.worker.sizes)
+        super().__init__(problem, settings.threads)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:

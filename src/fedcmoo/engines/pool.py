@@ -77,7 +77,11 @@ class PoolSession(WorkerSession[WorkerHandle]):
         )
         self._ready: set[WorkerHandle] = set()
         super().__init__(problem, settings, settings.workers or usable_cores())
-        self.start_missing()
+        try:
+            self.start_missing()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def pids(self) -> list[int]:

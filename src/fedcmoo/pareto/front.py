@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from fedcmoo.files import write_json
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated
 from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import ratio_text
-from fedcmoo.report.chart import PALETTE, Chart, Line, Panel
+from fedcmoo.report.chart import Chart, Line, Panel, distinct_colours
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.types import Matrix
@@ -227,7 +227,7 @@ def _colours(front: Front) -> list[str]:
     """A colour for each point: along a scale where preferences have an order, for two objectives; else all differ."""
     n = len(front.points)
     if len(front.objectives) > 2:
-        return [PALETTE[k % len(PALETTE)] for k in range(n)]
+        return list(islice(distinct_colours([ALONE, FEDAVG]), n))
     at = np.linspace(0, 0.92, n) * (len(VIRIDIS) - 1)
     channels = [np.interp(at, range(len(VIRIDIS)), [colour[k] for colour in VIRIDIS]) for k in range(3)]
     return [f"#{round(r):02x}{round(g):02x}{round(b):02x}" for r, g, b in zip(*channels, strict=True)]

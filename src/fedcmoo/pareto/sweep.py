@@ -14,7 +14,7 @@ from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
 from fedcmoo.files import file_name, write_json
 from fedcmoo.history import Record, read_history
-from fedcmoo.methods import FedAvg, FedCMOOPref
+from fedcmoo.methods import METHODS, FedAvg, FedCMOOPref
 from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
 from fedcmoo.pareto.front import Front
@@ -23,6 +23,7 @@ from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
 from fedcmoo.run_folder import holds_run
+from fedcmoo.settings import object_of
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
@@ -36,12 +37,12 @@ def sweep(
     rounds: int = 100,
     *,
     folder: str | Path,
-    method: FedCMOOPref | None = None,
+    method: FedCMOOPref | str = "fedcmoo-pref",
     single: bool = False,
     fedavg: bool = False,
     clients_per_round: int | None = None,
     seed: int = 0,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     evaluate_every: int = 5,
     callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
     checkpoint_every: int = 10,
@@ -70,23 +71,23 @@ def sweep(
     if problem.test is None and problem.validation is None:
         raise ValueError("a sweep needs test or validation data, whose losses make the front, but the problem has none")
     wanted = evenly_spread(preferences, problem.M) if isinstance(preferences, int) else preferences
-    method = FedCMOOPref() if method is None else method
-    if not isinstance(method, FedCMOOPref):
-        raise TypeError(f"a sweep needs a FedCMOOPref, whose preference it can set, but got {method!r}")
+    chosen = object_of(method, METHODS, "method")
+    if not isinstance(chosen, FedCMOOPref):
+        raise TypeError(f"a sweep needs a FedCMOOPref, whose preference it can set, but got {type(chosen).__name__}")
     asked = [tuple(preference) for preference in wanted]
     _check_preferences(asked, problem.M)
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     cohort_size(clients_per_round, problem)
     place = Path(folder)
     runs = _Runs(problem, place, rounds, clients_per_round, seed, engine, evaluate_every, callbacks, checkpoint_every)
-    runs.claim_folder(method)
-    points = [runs.point(f"points/{_place(r)}", replace(method, preference=r), ratio_text(r), r) for r in asked]
+    runs.claim_folder(chosen)
+    points = [runs.point(f"points/{_place(r)}", replace(chosen, preference=r), ratio_text(r), r) for r in asked]
     names = tuple(objective.name for objective in problem.objectives)
     alone = [
-        runs.point(f"single/{file_name(name)}", _baseline(method, k, problem.M), f"{name} alone")
+        runs.point(f"single/{file_name(name)}", _baseline(chosen, k, problem.M), f"{name} alone")
         for k, name in enumerate(names if single else ())
     ]
-    average = runs.point("baselines/fedavg", _baseline(method, None, problem.M), "FedAvg") if fedavg else None
+    average = runs.point("baselines/fedavg", _baseline(chosen, None, problem.M), "FedAvg") if fedavg else None
     reached = [point.losses for point in (*points, *([average] if average else []))]
     front = Front(problem.name, names, tuple(points), _reference(problem, reached), tuple(alone), average)
     front.save(place)
@@ -102,7 +103,7 @@ class _Runs:
     rounds: int
     clients_per_round: int | None
     seed: int
-    engine: Engine | None
+    engine: Engine | str | None
     evaluate_every: int
     callbacks: Callable[[str], Sequence[Callback]]
     checkpoint_every: int

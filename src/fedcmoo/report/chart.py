@@ -7,9 +7,9 @@ JSON, so a figure outlives the runs that it came from.
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import count
+from itertools import chain, count
 from typing import Any, Literal
 
 COLOURS = {
@@ -116,7 +116,7 @@ class Chart:
         """A colour for each label, no two of them the same unless lines were given the same one."""
         given = {line.label: line.colour for panel in self.panels for line in panel.lines if line.colour}
         fixed = {label: COLOURS[label] for label in self.labels if label in COLOURS} | given
-        others = _distinct(set(fixed.values()))
+        others = distinct_colours(fixed.values())
         return {label: fixed.get(label) or next(others) for label in self.labels}
 
     @classmethod
@@ -131,12 +131,18 @@ class Chart:
         return cls(**{**data, "panels": panels})
 
 
-def _distinct(taken: set[str]) -> Iterator[str]:
-    """Colours that are not taken: those of the palette, then hues at the golden ratio of the circle, without end."""
-    yield from (colour for colour in PALETTE if colour not in taken)
-    for n in count():
-        red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(n * 0.618034 % 1, 0.75, 0.8))
-        yield f"#{red:02x}{green:02x}{blue:02x}"
+def distinct_colours(taken: Iterable[str] = ()) -> Iterator[str]:
+    """Colours that all differ and are not taken: those of the palette, then hues at the golden ratio, without end.
+
+    >>> next(distinct_colours(taken=["#0072b2"]))
+    '#d55e00'
+    """
+    used = set(taken)
+    hues = (colorsys.hsv_to_rgb(n * 0.618034 % 1, 0.75, 0.8) for n in count())
+    for colour in chain(PALETTE, ("#" + "".join(f"{round(255 * part):02x}" for part in rgb) for rgb in hues)):
+        if colour not in used:
+            used.add(colour)
+            yield colour
 
 
 def thinned(values: Sequence[float], most: int = 400) -> list[float]:

@@ -39,13 +39,14 @@ def by_problem(runs: Sequence[SavedRun]) -> dict[str, dict[str, list[SavedRun]]]
         first = same[0]
         others = [o[0] for o in groups.values() if o[0].problem == first.problem and o[0].method == first.method]
         labels = result.setdefault(first.problem, {})
-        label = first.method + (f" ({_difference(first, others)})" if len(others) > 1 else "")
+        difference = _difference(first, others)
+        label = f"{first.method} ({difference})" if difference else first.method
         labels[label if label not in labels else f"{label}, {first.folder}"] = same
     return result
 
 
 def _difference(run: SavedRun, others: Sequence[SavedRun]) -> str:
-    """The settings in which a run differs from some other of the same method."""
+    """The settings in which a run differs from some other of the same method; empty where it only lacks some."""
     own, flat = flatten(run.config), [flatten(other.config) for other in others]
     names = [
         name
@@ -56,7 +57,7 @@ def _difference(run: SavedRun, others: Sequence[SavedRun]) -> str:
     renamed = [name.removesuffix("name") for name in names if name.endswith(".name")]
     shown = [n for n in names if n.endswith(".name") or not any(n.startswith(prefix) for prefix in renamed)]
     text = ", ".join(f"{n.removesuffix('.name').split('.')[-1]} {_value(own[n])}" for n in shown)
-    return text if 0 < len(text) <= LONGEST else run.folder.name
+    return text if len(text) <= LONGEST else run.folder.name
 
 
 def _value(value: Any) -> str:

@@ -30,7 +30,8 @@ RULE = (
     "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
     "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training, so shorter runs than the paper's can bear them out but not refute them."
+    "training: of shorter runs than the paper's, a mean more than two standard errors above zero counts as holding at "
+    "that length, and one more than two below as not decided, since neither says how full-length runs end."
 )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedcmoo.data.catalogue import missing_data
 from fedcmoo.data.folder import data_folder
 from fedcmoo.engines.pool import usable_cores
 from fedcmoo.reproduce.claims import judge_target
@@ -29,17 +30,21 @@ class PlannedRun:
     Attributes:
         name: what it is.
         targets: who needs it.
+        seed: its seed.
         rounds: how many there will be.
         done: how many there are.
         seconds: how long the others will take, roughly.
+        missing: the data sets that it needs and that are not there.
         impossible: why it cannot be made, if that is known before.
     """
 
     name: str
     targets: tuple[str, ...]
+    seed: int = 0
     rounds: int = 0
     done: int = 0
     seconds: float = 0.0
+    missing: tuple[str, ...] = ()
     impossible: str = ""
 
 
@@ -70,8 +75,12 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
                     found[place] = replace(found[place], targets=tuple(dict.fromkeys((*before, target.name))))
                     continue
                 seconds = estimate(config, runs, usable_cores())
-                name = f"{part} {label}, seed {config.seed}"
-                found[place] = PlannedRun(name, (target.name,), config.rounds, runs.rounds_done(config), seconds)
+                missing = missing_data(config.problem.name, config.data) if seconds else ()  # a finished run needs none
+                seconds = 0.0 if missing else seconds
+                done = runs.rounds_done(config)
+                found[place] = PlannedRun(
+                    f"{part} {label}", (target.name,), config.seed, config.rounds, done, seconds, missing
+                )
     return [*found.values(), *impossible]
 
 

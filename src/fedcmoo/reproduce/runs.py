@@ -152,4 +152,4 @@ def _guessed(config: StudyConfig, cores: int) -> float:
     """As if every method took one gradient more than its local steps, on every core."""
     batch = (config.method.batch_size or 128) / 128
     steps = config.method.local_steps + 1
-    return steps * ROUGH.get(config.problem.name, 0.02) * batch * config.clients_per_round / cores
+    return steps * ROUGH.get(config.problem.name, 0.02) * batch * (config.clients_per_round or 10) / cores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedcmoo.types import Matrix, Vector
@@ -42,9 +43,13 @@ def check_rule(rule: Rule) -> None:
 
 
 def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
-    """The weights [M] that a rule of any kind gives."""
+    """The weights [M] that a rule of any kind gives; an error if they are not M finite numbers."""
     if isinstance(rule, nn.Module):
         from fedcmoo.weights.torchjd import TorchJD
 
         rule = TorchJD(rule)
-    return rule.remember(w, G, memory) if isinstance(rule, RememberingWeights) else rule(w, G)
+    found = rule.remember(w, G, memory) if isinstance(rule, RememberingWeights) else rule(w, G)
+    weights: Vector = np.asarray(found, dtype=np.float64)
+    if weights.shape != w.shape or not np.isfinite(weights).all():
+        raise ValueError(f"weights must be {len(w)} finite numbers, but the rule {rule!r:.200} returned {found!r:.200}")
+    return weights

@@ -1,0 +1,24 @@
+"""Errors that say where they happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def during(what: str) -> Iterator[None]:
+    """Note what was being done on any error that is raised in the block: the traceback ends with it.
+
+    >>> try:
+    ...     with during("in phase 'train' of round 3 at client 5"):
+    ...         raise ValueError("too wide")
+    ... except ValueError as error:
+    ...     print(error, error.__notes__)
+    too wide ["in phase 'train' of round 3 at client 5"]
+    """
+    try:
+        yield
+    except Exception as error:
+        error.add_note(what)
+        raise
