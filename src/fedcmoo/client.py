@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -217,17 +218,23 @@ class Client:
         return self.state.x - model.x
 
     def train_each(
-        self, steps: int, lr: float, optimizer: Optimizer, batch_size: int | None
+        self,
+        steps: int,
+        lr: float,
+        optimizer: Optimizer,
+        batch_size: int | None,
+        corrections: Mapping[int, Correct] = MappingProxyType({}),
     ) -> tuple[Tensor, Tensor, Tensor]:
         """FSMGDA's local training: from x, K steps on each objective alone. Returns the M updates [M, d], and the
-        buffers (their mean) and counters after them. All objectives start from one forward pass and see the same
-        batches."""
+        buffers (their mean) and counters after them. All objectives see the same batches, and start from one forward
+        pass unless a correction is given for them, which may need its own."""
         M, model = self.problem.M, self.model
         updates = torch.zeros(M, model.d, dtype=model.x.dtype, device=model.device)
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
         for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
-            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, reuse_jacobian=True)
+            correct = corrections.get(k)
+            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct is None, correct)
             buffers += model.buffers() / len(self.owned)
         return updates, buffers, model.counters()
 

@@ -6,6 +6,7 @@ from fedcmoo.methods.fedcmoo import FedCMOO
 from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
 from fedcmoo.methods.fsmgda import FSMGDA
+from fedcmoo.methods.fsmgda_m_vr import FSMGDAMVR
 from fedcmoo.methods.mgda import MGDA
 from fedcmoo.methods.scalarized import Scalarized
 
@@ -14,9 +15,21 @@ METHODS: dict[str, type[Method]] = {
     "fedcmoo-pref": FedCMOOPref,
     "fedcmoo-t": FedCMOOT,
     "fsmgda": FSMGDA,
+    "fsmgda-m-vr": FSMGDAMVR,
     "fedavg": FedAvg,
     "scalarized": Scalarized,
     "mgda": MGDA,
 }
 
-__all__ = ["FSMGDA", "METHODS", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedCMOOT", "Method", "Scalarized"]
+__all__ = [
+    "FSMGDA",
+    "FSMGDAMVR",
+    "METHODS",
+    "MGDA",
+    "FedAvg",
+    "FedCMOO",
+    "FedCMOOPref",
+    "FedCMOOT",
+    "Method",
+    "Scalarized",
+]

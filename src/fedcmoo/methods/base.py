@@ -130,9 +130,8 @@ class WeightedLoss(Method):
 
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
-        return LocalTraining(
-            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian, self.drift
-        )
+        reuse = reuse_jacobian and not self.drift.pairs
+        return LocalTraining(self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse, self.drift)
 
     def training_message(self, server: Server) -> Message:
         """What clients are sent for it: the weights, and what corrects their steps."""
