@@ -120,22 +120,21 @@ class Client:
         One forward pass and M backward passes over the client's first batch of the round. Rows of objectives that the
         client does not own are zero.
         """
-        if self.first is not None:
-            return self.first.J
-        M, model = self.problem.M, self.model
-        J = model.x.new_empty(M, model.d) if self.keeps_jacobian else model.rows(M)
-        if len(self.owned) < M:
-            J.zero_()
-        self._reset()
-        with self._dropout("first"):
-            index = next(self._batches(batch_size))
-            losses = self._forward(index, self.random("augment first"), self.owned)
-            for k, loss in zip(self.owned, losses, strict=True):
-                model.grad.zero_()
-                loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
-                J[k] = model.grad
-        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
-        self.first = FirstStep(J, model.buffers(), model.counters())
+        if self.first is None:
+            M, model = self.problem.M, self.model
+            J = model.x.new_empty(M, model.d) if self.keeps_jacobian else model.rows(M, model.d)
+            self._gradients(J, batch_size)
+            self.first = FirstStep(J, model.buffers(), model.counters())
+        return self.first.J
+
+    def shared_jacobian(self, batch_size: int | None) -> Tensor:
+        """h_i over the shared parameters: [M, d_shared]. A view into the worker's memory: it must not be changed or
+        kept. If the gradients are too large to be kept for the first local step, no other ones are computed."""
+        if self.keeps_jacobian:
+            return self.jacobian(batch_size)[:, : self.model.d_shared]
+        J = self.model.rows(self.problem.M, self.model.d_shared)
+        with self.model.only_shared():
+            self._gradients(J, batch_size)
         return J
 
     def losses(self) -> Tensor:
@@ -239,6 +238,21 @@ class Client:
         return updates, buffers, model.counters()
 
     # What follows is private to a client.
+
+    def _gradients(self, J: Tensor, batch_size: int | None) -> None:
+        """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
+        model = self.model
+        if len(self.owned) < len(J):
+            J.zero_()
+        self._reset()
+        with self._dropout("first"):
+            index = next(self._batches(batch_size))
+            losses = self._forward(index, self.random("augment first"), self.owned)
+            for k, loss in zip(self.owned, losses, strict=True):
+                model.grad.zero_()
+                loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
+                J[k] = model.grad[: J.shape[1]]
+        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
 
     def _reset(self) -> None:
         self.model.load(self.state)

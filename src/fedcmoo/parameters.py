@@ -8,7 +8,8 @@ or summed by one operation on one vector, and no client needs a copy of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -105,6 +106,7 @@ class FlatModel:
         self.x = torch.empty(self.d, dtype=dtypes.pop(), device=device)
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
+        self._not_shared = [p for name, p in named if not is_shared(name)]
         # Where the buffers are, not the buffers: a module may put another tensor in the place of one.
         places = [(m._buffers, name) for m in module.modules() for name, b in m._buffers.items() if b is not None]
         self._floats = [(holder, name) for holder, name in places if _tensor(holder, name).is_floating_point()]
@@ -132,11 +134,22 @@ class FlatModel:
             outputs = self.module(inputs)
         return move(outputs, self.device, self.x.dtype)
 
-    def rows(self, n: int) -> Tensor:
-        """A scratch matrix [n, d] that is made once and handed out again at every call."""
-        if self._rows is None or len(self._rows) != n:
-            self._rows = self.x.new_empty(n, self.d)
+    def rows(self, n: int, columns: int) -> Tensor:
+        """A scratch matrix [n, columns] that is made once and handed out again at every call."""
+        if self._rows is None or self._rows.shape != (n, columns):
+            self._rows = self.x.new_empty(n, columns)
         return self._rows
+
+    @contextmanager
+    def only_shared(self) -> Iterator[None]:
+        """Within it `backward` computes the gradients of shared parameters alone: passes stop at the first of them."""
+        for parameter in self._not_shared:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in self._not_shared:
+                parameter.requires_grad_(True)
 
     def buffers(self) -> Tensor:
         """The float buffers (BatchNorm's statistics, say) as one vector; servers average them."""
