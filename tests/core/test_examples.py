@@ -5,21 +5,21 @@ from __future__ import annotations
 import doctest
 import importlib
 import importlib.util
-import pkgutil
 import runpy
 from pathlib import Path
 
 import pytest
 
-import fedcmoo
-
 ROOT = Path(__file__).parents[2]
-MODULES = [m.name for m in pkgutil.walk_packages(fedcmoo.__path__, "fedcmoo.") if not m.name.endswith("__main__")]
+PACKAGE = ROOT / "src" / "fedcmoo"
+WITH_EXAMPLES = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text())
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_docstrings(name: str) -> None:
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_docstrings(path: Path) -> None:
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
     assert result.failed == 0
 
 

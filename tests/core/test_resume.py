@@ -19,7 +19,7 @@ from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
 
-METHOD = FedCMOO(local_steps=2, batch_size=16)
+METHOD = FedCMOO(local_steps=2, batch_size=16, drift="scaffold")  # clients with a state
 ROUNDS = 12
 
 SCRIPT = """
@@ -34,8 +34,8 @@ class Slow(Callback):
     def after_round(self, record):
         time.sleep(0.02)
 
-fit(classification(), FedCMOO(local_steps=2, batch_size=16), rounds=12, clients_per_round=4, evaluate_every=3,
-    folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()],
+fit(classification(), FedCMOO(local_steps=2, batch_size=16, drift="scaffold"), rounds=12, clients_per_round=4,
+    evaluate_every=3, folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()],
     resume=holds_run(Path(sys.argv[1])))
 """
 

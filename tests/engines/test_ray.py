@@ -10,6 +10,7 @@ from torch import nn
 
 from fedcmoo import FedCMOO, Objective, Problem, fit
 from fedcmoo.client import DivergedError
+from fedcmoo.drift import Drift, Scaffold
 from fedcmoo.engines import ENGINES
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
@@ -45,8 +46,9 @@ def problem(second_loss: Callable[..., torch.Tensor] | None = None) -> Problem:
     return Problem(model, objectives, clients=[data(6 + i) for i in range(7)], test=data(2100))
 
 
-def test_same_bits_as_the_local_engine() -> None:
-    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4, gram=Exact())
+@pytest.mark.parametrize("drift", [Drift(), Scaffold()], ids=["stateless", "stateful"])
+def test_same_bits_as_the_local_engine(drift: Drift) -> None:
+    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4, gram=Exact(), drift=drift)
     here, there = (
         fit(problem(), method, rounds=3, clients_per_round=5, evaluate_every=2, seed=3, engine=engine)
         for engine in (Local(), Ray(workers=2))

@@ -81,16 +81,17 @@ def model_of(folder: Path) -> Mapping[str, torch.Tensor]:
 def test_the_server_is_killed_and_the_resumed_run_has_the_history_of_an_uninterrupted_one(
     federation: Deployment, tmp_path: Path
 ) -> None:
-    """With the two-way Gram matrix, which takes three exchanges a round; equal to the local engine bit for bit."""
-    chosen = config(method={"gram": "two-way"})
+    """With the two-way Gram matrix, which takes three exchanges a round, and SCAFFOLD, whose clients have a state that
+    stays at their node; equal to the local engine bit for bit."""
+    chosen = config(rounds=3, evaluate_every=3, method={"gram": "two-way", "drift": "scaffold"})
     app = tmp_path / "app"
     write_app(app, chosen)
     server_app = app / "federation" / "server_app.py"
     tell = f"\nimport os, pathlib\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
     server_app.write_text(server_app.read_text() + tell)
     command = federation.run(app, {"folder": str(tmp_path / "out")})
-    wait_for_rounds(tmp_path, 1)
-    time.sleep(1)  # into the middle of round two
+    wait_for_rounds(tmp_path, 2)
+    time.sleep(1)  # into the middle of round three
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     os.killpg(federation.superlink.pid, signal.SIGKILL)
     os.killpg(command.pid, signal.SIGKILL)  # which followed the run's log
