@@ -12,6 +12,7 @@ from typing import Any
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
+from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
@@ -43,6 +44,7 @@ class RunConfig:
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
         privacy: differential privacy and its settings; None for none.
+        download: how the model is sent to clients: full, bfloat16 or 8-bit.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
 
     >>> config = RunConfig.from_table({"rounds": 3, "method": {"name": "fsmgda", "client_lr": 0.1}})
@@ -61,6 +63,7 @@ class RunConfig:
     checkpoint_every: int = 10
     clip: float | None = None
     privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
+    download: Download = "full"
     data: str | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +76,7 @@ class RunConfig:
         )
         if self.clip is not None and self.privacy is not None:
             raise ValueError("clip is for runs without privacy, which has its own, but got both; set privacy.clip")
+        check_download(self.download)
         self.stages  # noqa: B018 - a bound that cannot be shows before work starts
 
     @property
@@ -126,6 +130,7 @@ class RunConfig:
             acceptance=self.acceptance,
             stages=self.stages,
             privacy=self.privacy,
+            download=self.download,
             config=self.to_table(),
         )
 

@@ -179,9 +179,10 @@ class Loop:
         start = time.perf_counter()
         sums = self.session.ask(ask, server) if clients else Sums()
         seconds = time.perf_counter() - start
-        version = server.model.version
+        sent = server.sent
+        version = sent.state.version
         need_model = [i for i in clients if has_model.get(i) != version]
-        down = len(clients) * ask.nbytes + len(need_model) * server.sizes.model_bytes
+        down = len(clients) * ask.nbytes + len(need_model) * sent.message.nbytes
         has_model |= dict.fromkeys(clients, version)
         for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
             ledger[ask.phase] = ledger.get(ask.phase, 0) + amount

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
+from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine, choose_engine
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
@@ -42,6 +43,7 @@ def fit(
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
     privacy: DifferentialPrivacy | None = None,
+    download: Download = "full",
     config: Table | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
@@ -65,6 +67,7 @@ def fit(
         acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
             at most 1e8.
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
+        download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
 
     Returns:
@@ -77,6 +80,7 @@ def fit(
             raise TypeError(f"{name} must be a fedcmoo.{kind.__name__}, but got {value!r}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
+    check_download(download)
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     settings = config or {
@@ -88,10 +92,11 @@ def fit(
         "seed": seed,
         "evaluate_every": evaluate_every,
         "checkpoint_every": checkpoint_every,
+        "download": download,
     }
     problem.check()
     model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
-    server = _new_server(problem, algorithm, model, seed)
+    server = _new_server(problem, algorithm, model, seed, download)
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
@@ -107,7 +112,9 @@ def fit(
         run_folder = None
         history: list[Record] = []
         if folder is not None:
-            run = identity(problem, algorithm, chosen, n, seed, {"stages": list(stages), "privacy": privacy})
+            run = identity(
+                problem, algorithm, chosen, n, seed, {"stages": list(stages), "privacy": privacy, "download": download}
+            )
             run_folder = RunFolder(Path(folder), run)
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
@@ -138,7 +145,7 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
+def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, download: Download) -> Server:
     return Server(
         sizes=Sizes.of(model, problem.M),
         seed=seed,
@@ -147,4 +154,5 @@ def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -
         buffers=model.buffers(),
         counters=model.counters(),
         w=method.initial_weights(problem.M),
+        download=download,
     )

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from fedcmoo.engines.remote.identity import Identity, is_signed
-from fedcmoo.engines.remote.protocol import model_message
 from fedcmoo.engines.remote.store import DAY, Memories, ModelCache, NodeStore
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
@@ -26,7 +25,7 @@ def cache(folder: Path) -> ModelCache:
 def test_nothing_of_another_model_is_used(tmp_path: Path) -> None:
     kept = cache(tmp_path)
     kept.write("first-1", "0/old", {"J": torch.zeros(2, 3)})
-    kept.write_model("new", model_message(STATE))
+    kept.write_model("new", STATE)
     assert kept.read_model("old") is None
     state = kept.read_model("new")
     assert state is not None

@@ -45,7 +45,7 @@ class MVR(FedCM):
     def message(self, server: Server) -> Mapping[str, Tensor]:
         return {**super().message(server), "last": remembered(server, LAST_MODEL)}
 
-    def start(self, client: Client, message: Message) -> Correct | None:
+    def start(self, client: Client, message: Message) -> Correct:
         return carried_over(client, message["m"], message["last"], self.beta)
 
     def learn(self, server: Server, direction: Tensor, replies: int) -> None:
@@ -53,15 +53,13 @@ class MVR(FedCM):
         server.memory[LAST_MODEL] = server.x.clone()
 
 
-def carried_over(client: Client, m: Tensor, last: Tensor, beta: float) -> Correct | None:
-    """The correction g(y) <- g(y) + beta (m - g(last)) for m and last, [d] each; None in the first round, where m is
+def carried_over(client: Client, m: Tensor, last: Tensor, beta: float) -> Correct:
+    """The correction g(y) <- g(y) + beta (m - g(last)) for m and last, [d] each; none in the first round, where m is
     zero."""
-    if not m.any():
-        return None
     m, last = m.to(client.state.x), last.to(client.state.x)
 
     def correct(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
-        assert gradient_at is not None
-        grad.add_(m - gradient_at(last), alpha=beta)
+        if gradient_at is not None and m.any():
+            grad.add_(m - gradient_at(last), alpha=beta)
 
     return correct

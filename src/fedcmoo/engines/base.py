@@ -85,19 +85,20 @@ class BlockSession(Session):
         clients = server.cohort if ask.clients is None else ask.clients
         shares = unequal({i: self.problem.share(i) for i in clients})
         messages = {name: message.cpu() for name, message in ask.messages.items()}
-        request = Request(server.round, server.model.version, messages, shares=shares, scales=scales(shares))
+        model = server.sent.state
+        request = Request(server.round, model.version, messages, shares=shares, scales=scales(shares))
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
-        return self._total(jobs, server)
+        return self._total(jobs, model)
 
     def evaluate(self, server: Server, split: str) -> Scores:
         length = len(getattr(self.problem, split))
         jobs = [Evaluate(split, start) for start in range(0, length, BATCH)]
-        sums = self._total(jobs, server)
+        sums = self._total(jobs, server.model)
         return scores(self.problem, sums["totals"], sums["counts"])
 
-    def _total(self, jobs: Sequence[Job], server: Server) -> Sums:
+    def _total(self, jobs: Sequence[Job], model: State) -> Sums:
         total = Sums()
-        for sums in self.run(jobs, server.model):
+        for sums in self.run(jobs, model):
             total.merge(sums)
         return total
 

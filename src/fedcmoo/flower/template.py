@@ -150,6 +150,7 @@ def run_settings(config: RunConfig) -> RunSettings:
         seed=config.seed,
         evaluate_every=config.evaluate_every,
         checkpoint_every=config.checkpoint_every,
+        download=config.download,
     )
 
 

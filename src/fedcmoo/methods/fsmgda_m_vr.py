@@ -76,5 +76,4 @@ class TrainEachMVR(TrainEach):
     def corrections(self, client: Client, message: Message) -> Mapping[int, Correct]:
         d, dtype = client.sizes.d, client.sizes.dtype
         check(message, {"m": Field((client.sizes.M, d), dtype), "last": Field((d,), dtype)}, "the server")
-        each = {k: carried_over(client, m, message["last"], self.beta) for k, m in enumerate(message["m"])}
-        return {k: correct for k, correct in each.items() if correct is not None}
+        return {k: carried_over(client, m, message["last"], self.beta) for k, m in enumerate(message["m"])}

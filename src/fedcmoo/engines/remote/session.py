@@ -16,7 +16,7 @@ from fedcmoo.contributions import Channels, add_reply
 from fedcmoo.engines.base import Session, blocks
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
-from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, model_message, share_text
+from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
@@ -102,9 +102,10 @@ class RemoteSession(Session):
         replies: OrderedSum,
     ) -> None:
         """Send requests and add up the answers, until every client has replied or failed."""
-        version = server.model.version
+        sent = server.sent
+        version = sent.state.version
         messages = Message.join(ask.messages).encode()
-        model = cache(lambda: model_message(server.model).encode())
+        model = cache(sent.message.encode)
         until = time.monotonic() + self.settings.deadline
         send_model = {node for node in routes if self._has_model.get(node) != version}
         while routes:
