@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: run test deployment lint types clean
+.PHONY: run test deployment lint types docs notebooks package clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/fedcmoo run
@@ -23,6 +23,16 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+# Run the tutorials and store their outputs.
+notebooks: $(VENV)/.installed-dev
+	cd docs/tutorials && PATH="$(abspath $(VENV)/bin):$$PATH" jupyter execute --inplace *.ipynb
+
+package: $(VENV)/.installed-dev
+	.ci/package $(VENV)/bin/python
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
@@ -33,4 +43,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

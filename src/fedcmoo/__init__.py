@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback as Callback
+    from fedcmoo.client_objectives import client_objectives as client_objectives
     from fedcmoo.comparison import compare as compare
     from fedcmoo.methods import FSMGDA as FSMGDA
     from fedcmoo.methods import MGDA as MGDA
     from fedcmoo.methods import FedAvg as FedAvg
     from fedcmoo.methods import FedCMOO as FedCMOO
     from fedcmoo.methods import FedCMOOPref as FedCMOOPref
+    from fedcmoo.methods import FedMGDAPlus as FedMGDAPlus
     from fedcmoo.pareto import sweep as sweep
     from fedcmoo.problem import Metric as Metric
     from fedcmoo.problem import Objective as Objective
@@ -23,8 +25,9 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "callbacks": ["Callback"],
+    "client_objectives": ["client_objectives"],
     "comparison": ["compare"],
-    "methods": ["FSMGDA", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref"],
+    "methods": ["FSMGDA", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedMGDAPlus"],
     "pareto": ["sweep"],
     "problem": ["Metric", "Objective", "Problem", "accuracy"],
     "result": ["Result"],

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 
 import numpy as np
 import torch
 
 from fedcmoo.history import Record
+from fedcmoo.problem import Problem
 from fedcmoo.rounds import Server
 from fedcmoo.validation import at_least_one, positive
+
+ACCEPTED_LOSS = "accepted-loss"
+"""The name in the server's memory of the validation loss after the last accepted round."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,16 @@ class Acceptance:
         positive(max_norm=self.max_norm)
         at_least_one(patience=self.patience)
 
-    def objection(self, server: Server) -> str | None:
-        """Why the server's state cannot be accepted; None if it can."""
+    def check(self, problem: Problem) -> None:
+        """Raise ValueError if the rule cannot be applied to a problem."""
+
+    def objection(self, server: Server, loss: Callable[[], float]) -> str | None:
+        """Why the server's state cannot be accepted; None if it can.
+
+        Args:
+            server: after the round; what a rule remembers of accepted rounds is in its memory.
+            loss: evaluates the mean of the objectives' losses on validation data.
+        """
         for name, values in (("weights", server.w), ("Gram matrix", server.G)):
             if values is not None and not np.isfinite(values).all():
                 return f"the {name} must be finite, but got {values.tolist()}"
@@ -50,9 +63,45 @@ class Acceptance:
         return None
 
 
+@dataclass(frozen=True)
+class BoundedRise(Acceptance):
+    """In addition, the mean validation loss must not rise above `max_rise` times that of the last accepted round.
+
+    Deviation: the authors of FedCMOO have this rule with the loss on training data of some clients. A server has no
+    such data, and validation data cost clients nothing. Validation data are evaluated in every round.
+
+    Args:
+        max_rise: 1.5 in the authors' runs.
+
+    References:
+        Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
+    """
+
+    max_rise: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(max_rise=self.max_rise)
+
+    def check(self, problem: Problem) -> None:
+        if problem.validation is None:
+            raise ValueError("a bound on the rise of the validation loss needs validation data, but there are none")
+
+    def objection(self, server: Server, loss: Callable[[], float]) -> str | None:
+        objection = super().objection(server, loss)
+        if objection is not None:
+            return objection
+        before = server.memory[ACCEPTED_LOSS].item() if ACCEPTED_LOSS in server.memory else inf
+        now = loss()
+        if not now <= self.max_rise * before:
+            return f"the mean validation loss must be at most {self.max_rise:g} times {before:g}, but is {now:g}"
+        server.memory[ACCEPTED_LOSS] = torch.tensor(now, dtype=torch.float64)
+        return None
+
+
 def undone_in_a_row(history: Sequence[Record]) -> int:
     """How many of the last rounds were undone, one after the other."""
     return sum(1 for _ in takewhile(lambda record: record.undone is not None, reversed(history)))
 
 
-ACCEPTANCES: dict[str, type[Acceptance]] = {"bounded": Acceptance}
+ACCEPTANCES: dict[str, type[Acceptance]] = {"bounded": Acceptance, "bounded-rise": BoundedRise}

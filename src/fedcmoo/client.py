@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcmoo.data.base import Data
 from fedcmoo.evaluation import evaluate
-from fedcmoo.messages import all_finite
+from fedcmoo.messages import Message, all_finite
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State, move
@@ -44,11 +44,21 @@ class DivergedError(RuntimeError):
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What phase one computed on a client's first batch: J [M, d], and the buffers after that pass."""
+    """What phase one computed on a client's first batch: J (as long as x), and the buffers after that pass.
+
+    Attributes:
+        codes: what was made of J, by name, so that a later ask of the round need not make it again.
+    """
 
     J: Tensor
     buffers: Tensor
     counters: Tensor
+    codes: dict[str, Message] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return self.J.nbytes + sum(code.nbytes for code in self.codes.values())
 
 
 @dataclass
@@ -59,13 +69,15 @@ class Client:
         problem: the problem, with this client's data.
         model: the worker's one model; the client resets it to `state` as it needs.
         sizes: of the model.
-        state: the global model.
+        state: the global model and, where the model has a private part, this client's own.
         seed: of the whole run.
         round: t.
         i: which client.
         first: what was computed on the first batch of this round and model, if it was kept from an earlier ask.
         memory: what this client remembers from earlier rounds, for methods with stateful clients.
         new_memory: what it will remember instead if the server uses its reply; None for no change.
+        new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
+            no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
         scales: P / P_k of the cohort for each objective; None where all are 1.
     """
@@ -80,6 +92,7 @@ class Client:
     first: FirstStep | None = None
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     new_memory: Mapping[str, Tensor] | None = None
+    new_private: State | None = None
     share: Share | None = None
     scales: Sequence[float] | None = None
 
@@ -108,7 +121,7 @@ class Client:
     @property
     def keeps_jacobian(self) -> bool:
         """Whether J is kept for the first local step: a rule of sizes alone, so that all engines agree."""
-        return self.problem.M * self.model.d * self.model.x.element_size() <= REUSE_LIMIT
+        return self.problem.M * self.model.x.nbytes <= REUSE_LIMIT
 
     def random(self, purpose: str) -> torch.Generator:
         """This client's generator for a purpose in this round."""
@@ -118,11 +131,12 @@ class Client:
         """h_i: the stochastic gradients of all objectives at x, one a row: [M, d]. (The paper writes it [d, M].)
 
         One forward pass and M backward passes over the client's first batch of the round. Rows of objectives that the
-        client does not own are zero.
+        client does not own are zero. Gradients of private parameters follow after the first d columns.
         """
         if self.first is None:
             M, model = self.problem.M, self.model
-            J = model.x.new_empty(M, model.d) if self.keeps_jacobian else model.rows(M, model.d)
+            n = len(model.x)
+            J = model.x.new_empty(M, n) if self.keeps_jacobian else model.rows(M, n)
             self._gradients(J, batch_size)
             self.first = FirstStep(J, model.buffers(), model.counters())
         return self.first.J
@@ -165,7 +179,8 @@ class Client:
         reuse_jacobian: bool = False,
         correct: Correct | None = None,
     ) -> Tensor:
-        """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d].
+        """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d], and the
+        change of private parameters after it.
 
         Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
         first step takes its gradient from phase one. `correct` may change the gradient of every step. The model's
@@ -194,7 +209,7 @@ class Client:
 
         def descend(gradient_at: GradientAt | None) -> None:
             if correct is not None:
-                correct(model.x, model.grad, gradient_at)
+                correct(model.x[: model.d], model.grad[: model.d], gradient_at)
             optimizer.step(model.x, model.grad, lr, optimizer_state)
 
         if reuse_jacobian and self.keeps_jacobian:
@@ -214,6 +229,7 @@ class Client:
             for _ in range(steps - 1):
                 step(augmentation)
         self._check_finite(which, history or [weights], model.x)
+        self._keep_private()
         return self.state.x - model.x
 
     def train_each(
@@ -226,16 +242,21 @@ class Client:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """FSMGDA's local training: from x, K steps on each objective alone. Returns the M updates [M, d], and the
         buffers (their mean) and counters after them. All objectives see the same batches, and start from one forward
-        pass unless a correction is given for them, which may need its own."""
+        pass unless a correction is given for them, which may need its own. Private parameters are changed by the sum of
+        what the objectives change."""
         M, model = self.problem.M, self.model
-        updates = torch.zeros(M, model.d, dtype=model.x.dtype, device=model.device)
+        updates = model.x.new_zeros(M, len(model.x))
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
         for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
             correct = corrections.get(k)
             updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct is None, correct)
             buffers += model.buffers() / len(self.owned)
-        return updates, buffers, model.counters()
+        counters = model.counters()
+        if self.sizes.private and self.owned:
+            model.load(State(self.state.x - updates.sum(dim=0), buffers, counters))
+            self._keep_private()
+        return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
     # What follows is private to a client.
 
@@ -253,6 +274,10 @@ class Client:
                 loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
                 J[k] = model.grad[: J.shape[1]]
         self._check_finite(self.owned, [loss.detach() for loss in losses], J)
+
+    def _keep_private(self) -> None:
+        if self.sizes.private:
+            self.new_private = self.model.private
 
     def _reset(self) -> None:
         self.model.load(self.state)
@@ -284,10 +309,10 @@ class Client:
     def _elsewhere(self, point: Tensor, repeat: Repeat, gradient: Callable[[], None]) -> Tensor:
         """What `gradient` computes at another point with the same random numbers; the model stays as it is."""
         model, here, own = self.model, self.model.state, self.model.grad.clone()
-        model.x.copy_(point)
+        model.x[: model.d].copy_(point)
         with repeat.again():
             gradient()
-        there = model.grad.clone()
+        there = model.grad[: model.d].clone()
         model.load(here)
         model.grad.copy_(own)
         return there

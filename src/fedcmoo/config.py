@@ -18,6 +18,7 @@ from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
@@ -41,6 +42,7 @@ class RunConfig:
         engine: where clients run; None to choose by the machine. Of its settings, threads, device and precision change
             the results.
         acceptance: when the model of a round replaces the one before it.
+        on_failure: what to do about clients that fail.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
         privacy: differential privacy and its settings; None for none.
@@ -56,6 +58,7 @@ class RunConfig:
     method: Method = field(default_factory=FedCMOO, metadata={"registry": METHODS})
     engine: Engine | None = field(default=None, metadata={"registry": ENGINES})
     acceptance: Acceptance = field(default=Acceptance(), metadata={"registry": ACCEPTANCES})
+    on_failure: FailureRule = field(default=Stop(), metadata={"registry": FAILURE_RULES})
     rounds: int = 100
     clients_per_round: int = 10
     seed: int = 0
@@ -128,6 +131,7 @@ class RunConfig:
             checkpoint_every=self.checkpoint_every,
             resume=resume,
             acceptance=self.acceptance,
+            on_failure=self.on_failure,
             stages=self.stages,
             privacy=self.privacy,
             download=self.download,

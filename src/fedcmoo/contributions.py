@@ -17,7 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcmoo.client import Client
-from fedcmoo.messages import Add, BadMessageError, Field, Message, check
+from fedcmoo.messages import Add, BadMessageError, Field, Message, check, check_values
 from fedcmoo.ownership import Share
 from fedcmoo.rounds import Server, Sizes, Sums
 
@@ -159,6 +159,7 @@ def add_reply(
         channel = channels[name]
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
+        check_values(decoded, fields, sender)
         arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
         how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
     sums.add(arrays, reply.nbytes, how, share)

@@ -47,9 +47,9 @@ def send(model: State, download: Download, *seed: int) -> Sent:
     ([1.0, 1.0], 4)
     """
     x = model.x
-    rest = {"buffers": model.buffers, "counters": model.counters}
     if download == "full":
-        return Sent(Message(x=x, **rest), model)
+        return Sent(Message(**model.arrays), model)
+    rest = {"buffers": model.buffers, "counters": model.counters}
     if download == "bfloat16":
         message = Message(x=x.to(torch.bfloat16), **rest)
     else:

@@ -9,6 +9,7 @@ from inspect import formatannotation
 from pathlib import Path
 from typing import Any, Never, Self, get_args, get_origin, get_type_hints
 
+from fedcmoo.client_scores import ClientScores, statistic
 from fedcmoo.evaluation import Scores
 from fedcmoo.files import DamagedError
 
@@ -29,6 +30,7 @@ class Record:
         undone: why the round's model was not accepted, so that the one before it stayed; None if it was.
         notes: further numbers: "stationarity" and "max_angle" where there is a Gram matrix, and what the method adds.
         test, validation: losses and metrics by objective, in rounds with an evaluation.
+        client_test: their distributions over clients, each evaluated on its own test data (see `client_scores`).
     """
 
     round: int
@@ -44,11 +46,13 @@ class Record:
     notes: dict[str, float] = field(default_factory=dict)
     test: Scores | None = None
     validation: Scores | None = None
+    client_test: ClientScores | None = None
 
     @property
     def scores(self) -> Scores | None:
-        """On test data, or on validation data where there are no test data; None without an evaluation."""
-        return self.test or self.validation
+        """On test data, or else on validation data, or else the clients' means; None without an evaluation."""
+        means = None if self.client_test is None else statistic(self.client_test, "mean")
+        return self.test or self.validation or means
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -47,6 +47,7 @@ def identity(
         "clients_per_round": str(clients_per_round),
         "seed": str(seed),
         "parameters": str(sum(p.numel() for p in problem.model.parameters() if p.requires_grad)),
+        "private": ", ".join(problem.private_prefixes),
         "buffers": str(sum(b.numel() for b in problem.model.buffers())),
         **{f"engine.{name}": str(value) for name, value in numerics(engine).items()},
         **dict(_flat("method", method)),

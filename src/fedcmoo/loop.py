@@ -12,9 +12,13 @@ import numpy as np
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
 from fedcmoo.client import DivergedError
+from fedcmoo.client_scores import client_scores
+from fedcmoo.client_test import NAME as CLIENT_TEST
+from fedcmoo.client_test import client_test
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
-from fedcmoo.evaluation import not_finite
+from fedcmoo.evaluation import mean_score, not_finite
+from fedcmoo.failures import TooFewRepliesError, summary
 from fedcmoo.history import Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
@@ -51,6 +55,8 @@ class Loop:
         self.private = private
         self.interrupts = Interrupts()
         self.warned_of: set[str] = set()
+        self.asked_again: dict[int, int] = {}  # when, by client that did not reply in time
+        self.too_few_replies = False
         self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
@@ -91,13 +97,14 @@ class Loop:
         except DivergedError:
             self.latest = self.proven
             raise
-        self.proven = self.latest
+        if not self.too_few_replies:
+            self.proven = self.latest
         return record
 
     def _accept_or_undo(self, record: Record) -> None:
         """Keep what this round made of the server, or go back to the state before it."""
         server = self.server
-        record.undone = self.acceptance.objection(server)
+        record.undone = record.undone or self.acceptance.objection(server, self._validation_loss)
         if record.undone is not None:
             log.warning("round %d is undone: %s", record.round, record.undone)
             before = _snapshot(self.latest)
@@ -140,11 +147,13 @@ class Loop:
 
     def _check_patience(self) -> None:
         undone = undone_in_a_row(self.history)
-        if undone > self.acceptance.patience:
-            raise DivergedError(
-                f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}; "
-                f"the model is that of round {len(self.history) - undone}"
-            )
+        if undone <= self.acceptance.patience:
+            return
+        why = f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}"
+        if self.too_few_replies:  # perhaps since no client can train on this model
+            self.latest = self.proven
+            raise TooFewRepliesError(f"{why}; the model is that of round {self.proven.round}")
+        raise DivergedError(f"{why}; the model is that of round {len(self.history) - undone}")
 
     def _round(self, clients_per_round: int) -> Record:
         server = self.server
@@ -164,7 +173,11 @@ class Loop:
             return sums
 
         start = time.perf_counter()
-        drive(self.method.round(server), answer)
+        self.too_few_replies = False
+        try:
+            drive(self.method.round(server), answer)
+        except TooFewRepliesError as error:
+            self.too_few_replies, record.undone = True, str(error)
         record.seconds["server"] = time.perf_counter() - start - sum(record.seconds.values())
         server.client_states = server.client_states | client_states  # the server has used the replies
         server.round += 1
@@ -176,24 +189,41 @@ class Loop:
         if self.private is not None:
             self.private.check(ask, server)
         clients = server.cohort if ask.clients is None else ask.clients
+        asked = tuple(i for i in clients if self.asked_again.get(i, 0) <= server.round) or clients
         start = time.perf_counter()
-        sums = self.session.ask(ask, server) if clients else Sums()
+        sums = self.session.ask(replace(ask, clients=asked) if asked != clients else ask, server) if asked else Sums()
         seconds = time.perf_counter() - start
         sent = server.sent
         version = sent.state.version
-        need_model = [i for i in clients if has_model.get(i) != version]
-        down = len(clients) * ask.nbytes + len(need_model) * sent.message.nbytes
-        has_model |= dict.fromkeys(clients, version)
+        need_model = [i for i in asked if has_model.get(i) != version]
+        down = len(asked) * ask.nbytes + len(need_model) * sent.message.nbytes
+        has_model |= dict.fromkeys(asked, version)
         for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
             ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
         record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
-        record.failures |= {str(i): why for i, why in sums.failures.items()}
-        if sums.count == 0 and (clients or self.private is None):  # of nobody, a private round has the noise alone
-            raise RuntimeError(f"no client answered in phase {ask.phase!r} of round {record.round}: {sums.failures}")
+        self._note_failures(sums, clients, asked, ask.phase, record)
+        if clients or self.private is None:  # of nobody, a private round has the noise alone
+            server.on_failure.check(sums.count, len(clients), sums.failures)
         finish(sums, self.channels, ask.messages, server)
         # A client that failed in one phase takes no part in the next.
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
+
+    def _validation_loss(self) -> float:
+        return mean_score(self.session.evaluate(self.server, "validation"), "loss")
+
+    def _note_failures(
+        self, sums: Sums, clients: tuple[int, ...], asked: tuple[int, ...], phase: str, record: Record
+    ) -> None:
+        """Record who has not replied and why; those who did not reply in time are not asked for some rounds."""
+        again = self.server.round + 1 + self.server.on_failure.pause
+        self.asked_again |= dict.fromkeys(sums.stalled, again)
+        for i in set(clients) - set(asked):
+            sums.failures[i] = f"left out until round {self.asked_again[i] + 1}, since it did not reply in time"
+        record.failures |= {str(i): why for i, why in sums.failures.items()}
+        if sums.failures:
+            who = (record.round, phase, len(sums.failures), len(clients))
+            log.warning("round %d, phase %s: %d of %d clients failed: %s", *who, summary(sums.failures))
 
     def _evaluate(self, record: Record) -> None:
         start = time.perf_counter()
@@ -201,6 +231,8 @@ class Loop:
             record.test = self.session.evaluate(self.server, "test")
         if self.problem.validation is not None:
             record.validation = self.session.evaluate(self.server, "validation")
+        if self.problem.client_test is not None:
+            self._test_clients(record)
         record.seconds["evaluate"] = time.perf_counter() - start
         for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
             for objective, metric, value in not_finite(scores):
@@ -211,6 +243,22 @@ class Loop:
                     )
                 log.warning("%s of %r is %s on %s data: it is left out", metric, objective, value, split)
                 del scores[objective][metric]
+
+    def _test_clients(self, record: Record) -> None:
+        """Evaluate the model at the clients; without an evaluation of some objective, the round has none."""
+        sums = self.session.ask(client_test(self.server), self.server)
+        record.failures |= {str(i): why for i, why in sums.failures.items()}
+        found = sums.part(CLIENT_TEST)
+        scores = client_scores(self.problem, found["totals"].numpy(), found["counts"].numpy())
+        unknown = [name for name, metrics in scores.items() if "loss" not in metrics]
+        if not unknown:
+            record.client_test = scores
+        elif sums.failures:
+            log.warning("round %d: no client that replied has test data for %r", record.round, unknown[0])
+        else:
+            raise ValueError(
+                f"client_test must have labels for every objective, but no client has any for {unknown[0]!r}"
+            )
 
 
 def _snapshot(server: Server) -> Server:

@@ -16,8 +16,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-Add = Literal["sum", "modular", "newest"]
-"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, or by keeping the last."""
+Add = Literal["sum", "modular", "newest", "each"]
+"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, by keeping the last, or, of
+arrays that the server needs one by one, as rows of one array in the order of the clients."""
 
 
 class BadMessageError(ValueError):
@@ -68,6 +69,10 @@ class Message(Mapping[str, Tensor]):
         start = f"{name}/"
         return Message(**{key.removeprefix(start): array for key, array in self.items() if key.startswith(start)})
 
+    def without(self, name: str) -> Message:
+        """The message without the part of this name."""
+        return Message(**{key: array for key, array in self.items() if not key.startswith(f"{name}/")})
+
     def take(self, name: str, field: Field, sender: str) -> tuple[Tensor, Message]:
         """The array of this name, checked, and the message without it."""
         found = Message(**{name: self[name]} if name in self else {})
@@ -111,6 +116,7 @@ class Field:
         degree: how it changes when a client's gradients are multiplied by s: by s to this power. 1 for gradients and
             updates, 2 for their products.
         clippable: whether it may be scaled down to a bound: not losses and a model's buffers, whose size has a meaning.
+        not_negative: the ranges (start, stop) of its entries that cannot be negative, such as variances.
     """
 
     shape: tuple[int | None, ...]
@@ -118,6 +124,7 @@ class Field:
     add: Add = "sum"
     degree: int = 1
     clippable: bool = True
+    not_negative: tuple[tuple[int, int], ...] = ()
 
 
 def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:
@@ -133,8 +140,20 @@ def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:
         )
         if not fits:
             raise BadMessageError(f"{sender}: {name!r} must have shape {field.shape}, but has {tuple(array.shape)}")
+    check_values(message, expected, sender)
+
+
+def check_values(arrays: Mapping[str, Tensor], expected: Mapping[str, Field], sender: str) -> None:
+    """Raise `BadMessageError` unless all floats are finite, and not negative where they cannot be.
+
+    What is decoded is checked again: finite numbers can have products that are not.
+    """
+    for name, array in arrays.items():
         if array.is_floating_point() and not all_finite(array):
             raise BadMessageError(f"{sender}: {name!r} must be finite, but has NaN or infinite entries")
+        for start, stop in expected[name].not_negative if name in expected else ():
+            if (array[start:stop] < 0).any():
+                raise BadMessageError(f"{sender}: variances in {name!r} must not be negative, but one is")
 
 
 def all_finite(array: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib import metadata
 from typing import Any
 
 
@@ -15,6 +16,23 @@ def require(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            f"this needs {error.name or module}, which is not installed: pip install 'fedcmoo[{extra}]'"
-        ) from error
+        raise missing(error.name or module, extra) from error
+
+
+def missing(module: str, extra: str) -> MissingExtraError:
+    """The error that says what to install."""
+    return MissingExtraError(f"this needs {module}, which is not installed: {pip_line(extra)}")
+
+
+def pip_line(extra: str) -> str:
+    """The command that installs what an extra consists of; it works wherever fedcmoo itself came from.
+
+    >>> pip_line("pareto")
+    "pip install 'moocore>=0.1.7'"
+    """
+    try:
+        lines = metadata.requires("fedcmoo") or []
+    except metadata.PackageNotFoundError:  # a clone that is not installed
+        lines = []
+    wanted = [line.split(";")[0].strip() for line in lines if f"extra == '{extra}'" in line.replace('"', "'")]
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in wanted or [f".[{extra}]"])

@@ -2,7 +2,8 @@
 
 Every trainable parameter is a view into `x` and its gradient a view into `grad`, so a model is reset, stepped, sent
 or summed by one operation on one vector, and no client needs a copy of its own. Shared parameters come first:
-`x[:d_shared]` is the part that the Gram matrix covers.
+`x[:d_shared]` is the part that the Gram matrix covers. Private ones, which never leave a client, come last: `x[:d]` is
+what server and clients exchange.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 import torch
@@ -56,11 +58,16 @@ class State:
     buffers: Tensor
     counters: Tensor
 
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        """Its arrays by name."""
+        return {"x": self.x, "buffers": self.buffers, "counters": self.counters}
+
     @cached_property
     def version(self) -> str:
         """A digest of the contents: two models are the same exactly if their versions are."""
         digest = hashlib.blake2b(digest_size=16)
-        for array in (self.x, self.buffers, self.counters):
+        for array in self.arrays.values():
             digest.update(array.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
@@ -70,6 +77,10 @@ class State:
             return self
         return State(self.x.to(device), self.buffers.to(device), self.counters.to(device))
 
+    def joined(self, private: State) -> State:
+        """The whole model of a client, of which this is the public part."""
+        return State(**{name: torch.cat([a, private.arrays[name].to(a)]) for name, a in self.arrays.items()})
+
 
 class FlatModel:
     """A module whose trainable parameters are in-place views of one vector.
@@ -78,11 +89,12 @@ class FlatModel:
         module: the model; it is changed in place (its parameters become views).
         is_shared: tells by a parameter's name whether all objectives share it.
         precision: "bfloat16" to compute the module's outputs in automatic mixed precision.
+        is_private: tells by the name of a parameter or buffer whether it never leaves a client.
 
     Attributes:
-        x: the parameters, [d].
-        grad: their gradients, [d]; `backward` on any loss of the module adds to it.
-        d: the number of parameters.
+        x: the parameters, [d] and the private ones after them.
+        grad: their gradients, of the same length; `backward` on any loss of the module adds to it.
+        d: the number of parameters that are not private.
         d_shared: how many of them are shared; they are the first.
     """
 
@@ -91,26 +103,35 @@ class FlatModel:
         module: nn.Module,
         is_shared: Callable[[str], bool] = lambda name: True,
         precision: Precision = "float32",
+        is_private: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self.module = module
         self.precision = precision
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        # A stable sort: shared parameters first, otherwise in the module's own order.
-        named.sort(key=lambda item: not is_shared(item[0]))
+        # A stable sort: shared parameters first and private ones last, otherwise in the module's own order.
+        named.sort(key=lambda item: (is_private(item[0]), not is_shared(item[0])))
         dtypes = {p.dtype for _, p in named}
         if len(dtypes) != 1:
             raise ValueError(f"all trainable parameters must have one dtype, but got {sorted(map(str, dtypes))}")
-        self.d = sum(p.numel() for _, p in named)
-        self.d_shared = sum(p.numel() for name, p in named if is_shared(name))
-        device = named[0][1].device
-        self.x = torch.empty(self.d, dtype=dtypes.pop(), device=device)
+        self.d = sum(p.numel() for name, p in named if not is_private(name))
+        self.d_shared = sum(p.numel() for name, p in named if is_shared(name) and not is_private(name))
+        self.x = torch.empty(sum(p.numel() for _, p in named), dtype=dtypes.pop(), device=named[0][1].device)
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
-        self._not_shared = [p for name, p in named if not is_shared(name)]
+        self._not_shared = [p for name, p in named if is_private(name) or not is_shared(name)]
         # Where the buffers are, not the buffers: a module may put another tensor in the place of one.
-        places = [(m._buffers, name) for m in module.modules() for name, b in m._buffers.items() if b is not None]
-        self._floats = [(holder, name) for holder, name in places if _tensor(holder, name).is_floating_point()]
-        self._integers = [(holder, name) for holder, name in places if not _tensor(holder, name).is_floating_point()]
+        found = [
+            (is_private(f"{prefix}.{name}".lstrip(".")), (m._buffers, name))
+            for prefix, m in module.named_modules()
+            for name, b in m._buffers.items()
+            if b is not None
+        ]
+        found.sort(key=lambda item: item[0])
+        self._floats = [place for _, place in found if _tensor(*place).is_floating_point()]
+        self._integers = [place for _, place in found if not _tensor(*place).is_floating_point()]
+        public = [_tensor(*place) for private, place in found if not private]
+        self._public_floats = sum(b.numel() for b in public if b.is_floating_point())
+        self._public_integers = sum(b.numel() for b in public if not b.is_floating_point())
         start = 0
         for _, p in named:
             stop = start + p.numel()
@@ -152,12 +173,19 @@ class FlatModel:
                 parameter.requires_grad_(True)
 
     def buffers(self) -> Tensor:
-        """The float buffers (BatchNorm's statistics, say) as one vector; servers average them."""
+        """The float buffers (BatchNorm's statistics, say) as one vector, private ones last; servers average others."""
         floats = [_tensor(*place).detach().reshape(-1).to(self.x.dtype) for place in self._floats]
         return torch.cat(floats) if floats else self.x.new_empty(0)
 
+    @property
+    def variances(self) -> tuple[tuple[int, int], ...]:
+        """Where in `buffers` the variances of normalization layers are, as ranges (start, stop)."""
+        stops = list(accumulate(_tensor(*place).numel() for place in self._floats))
+        ranges = zip([0, *stops], stops, self._floats, strict=False)
+        return tuple((start, stop) for start, stop, (_, name) in ranges if name == "running_var")
+
     def counters(self) -> Tensor:
-        """The integer buffers as one int64 vector; servers take those of the newest reply."""
+        """The integer buffers as one int64 vector, private ones last; servers take those of the newest reply."""
         integers = [_tensor(*place).detach().reshape(-1).to(torch.int64) for place in self._integers]
         return torch.cat(integers) if integers else torch.empty(0, dtype=torch.int64, device=self.device)
 
@@ -166,15 +194,28 @@ class FlatModel:
         """A copy of the model's present state."""
         return State(self.x.detach().clone(), self.buffers().clone(), self.counters().clone())
 
+    @property
+    def public(self) -> State:
+        """The part of the present state that server and clients exchange."""
+        floats, integers = self._public_floats, self._public_integers
+        return State(self.x.detach()[: self.d], self.buffers()[:floats], self.counters()[:integers])
+
+    @property
+    def private(self) -> State:
+        """A copy of the part that never leaves a client."""
+        floats, integers = self._public_floats, self._public_integers
+        return State(self.x.detach()[self.d :].clone(), self.buffers()[floats:], self.counters()[integers:])
+
     def load(self, state: State) -> None:
-        """Reset the model in place."""
-        self.x.copy_(state.x)
+        """Reset the model in place; of a state without its private part, that part stays as it is."""
+        self.x[: len(state.x)].copy_(state.x)
         for places, source in ((self._floats, state.buffers), (self._integers, state.counters)):
             start = 0
             for place in places:
-                buffer = _tensor(*place)
-                buffer.copy_(source[start : start + buffer.numel()].view_as(buffer))
-                start += buffer.numel()
+                if start < len(source):
+                    buffer = _tensor(*place)
+                    buffer.copy_(source[start : start + buffer.numel()].view_as(buffer))
+                    start += buffer.numel()
 
 
 def _tensor(holder: dict[str, Tensor | None], name: str) -> Tensor:
@@ -193,7 +234,8 @@ def move(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> 
     if isinstance(value, dict):
         return {name: move(v, device, dtype) for name, v in value.items()}
     if isinstance(value, (tuple, list)):
-        return tuple(move(v, device, dtype) for v in value)
+        moved = (move(v, device, dtype) for v in value)
+        return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)  # the former for named tuples
     return value.to(device) if hasattr(value, "to") else value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from fedcmoo.data.base import Data, as_data
+from fedcmoo.data.base import Data, Masked, as_data
 from fedcmoo.data.remote import NotHereError
+from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
+from fedcmoo.objective import Metric, Objective, accuracy
 from fedcmoo.ownership import Share, check_ownership, is_labelled
+from fedcmoo.parameters import FlatModel, Precision
+
+__all__ = ["Metric", "Objective", "Problem", "Transform", "accuracy"]
 
 LOOK = 1000
 """Samples that are looked at together for labels."""
@@ -22,59 +28,15 @@ Transform = Callable[[Any, torch.Generator], Any]
 """An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A number to watch beside the loss: `function(output, target)`, the mean over the batch, as a scalar."""
-
-    name: str
-    function: Callable[[Any, Any], Tensor]
-    higher_is_better: bool = True
-
-
-def _accuracy(output: Tensor, target: Tensor) -> Tensor:
-    return (output.argmax(dim=1) == target).to(torch.float64).mean()
-
-
-accuracy = Metric("accuracy", _accuracy)
-"""The share of samples whose largest output is the target class: outputs [B, C], targets int64 [B]."""
-
-
-@dataclass(frozen=True)
-class Objective:
-    """One of the M objectives: a name, a loss `loss(output, target) -> scalar` (the mean over the batch), metrics.
-
-    Which output and target an objective sees: of a tuple or list of M, the one at its place; of a dict, the one under
-    its name; anything else goes to every objective whole.
-
-    >>> Objective("digit", nn.functional.cross_entropy, metrics=[accuracy]).name
-    'digit'
-    """
-
-    name: str
-    loss: Callable[[Any, Any], Tensor]
-    metrics: Sequence[Metric] = ()
-
-    def __post_init__(self) -> None:
-        if not self.name or not isinstance(self.name, str):
-            raise ValueError(f"an objective's name must be a non-empty string, but got {self.name!r}")
-        if not callable(self.loss):
-            raise TypeError(f"the loss of objective {self.name!r} must be callable, but got {type(self.loss).__name__}")
-        for metric in self.metrics:
-            if not isinstance(metric, Metric):
-                raise TypeError(
-                    f"metrics of objective {self.name!r} must be fedcmoo.Metric(name, function) objects, "
-                    f"but got {type(metric).__name__}"
-                )
-
-
 @dataclass
 class Problem:
     """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)).
 
     F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
     every client owns every objective and counts the same, F_k is the mean over clients. A single sample may lack
-    labels: NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple. A loss or metric is the
-    mean over the samples that have a label, and a batch without any contributes zero.
+    labels: NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple, or what the mask of a
+    `Masked` target says. A loss or metric is the mean over the samples that have a label, and a batch without any
+    contributes zero.
 
     Args:
         model: any `nn.Module`; its trainable parameters are the vector x in R^d.
@@ -83,8 +45,13 @@ class Problem:
             sequence will do; entries are looked up when their client is asked, so they may be loaded lazily.
         test: data for the test metrics; None for none.
         validation: data for validation metrics; None for none.
+        client_test: data for the test metrics of each client, one entry per client as in `clients`, None for a client
+            that has none; None for no such metrics.
         shared: name prefixes of the parameters that all objectives share: the Gram matrix covers these. "all" for every
-            parameter. By default the model's attribute `shared`, if it has one, else "all".
+            parameter that is not private. By default the model's attribute `shared`, if it has one, else "all".
+        private: name prefixes of the parameters and buffers that never leave a client, as in FedPer: each client trains
+            and keeps its own, beginning with those of `model`. The model is then evaluated per client, on
+            `client_test`.
         owns: for each client the names of the objectives that it owns. By default those that its targets have: the
             names of a dict, the places of a tuple that are not None, if at least one sample has a label.
         weights: p_i: "equal" for 1, "samples" for the number of the client's samples, or a positive number per client.
@@ -98,13 +65,16 @@ class Problem:
     clients: Sequence[Any]
     test: Any = None
     validation: Any = None
+    client_test: Sequence[Any] | None = None
     shared: Sequence[str] | str | None = None
+    private: Sequence[str] | str = ()
     owns: Sequence[Iterable[str]] | None = None
     weights: Literal["equal", "samples"] | Sequence[float] = "equal"
     transform: Transform | None = None
     collate: Callable[[list[Any]], Any] = default_collate
     name: str = "problem"
-    shared_prefixes: tuple[str, ...] | None = field(init=False, repr=False)
+    shared_prefixes: Prefixes | None = field(init=False, repr=False)
+    private_prefixes: Prefixes = field(init=False, repr=False)
     _shares: dict[int, Share] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,12 +88,21 @@ class Problem:
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         if not names:
             raise ValueError("the model has no trainable parameter")
-        self.shared_prefixes = self._shared(names)
+        shared = getattr(self.model, "shared", None) if self.shared is None else self.shared
+        self.shared_prefixes = shared_prefixes(shared, names)
+        self.private_prefixes = private_prefixes(self.private, self.shared_prefixes, names) if self.private else ()
         check_ownership(self.owns, self.weights, [o.name for o in self.objectives], len(self.clients))
         if self.test is not None:
             self.test = self._checked(self.test, "the test data")
         if self.validation is not None:
             self.validation = self._checked(self.validation, "the validation data")
+        if self.private and (self.test is not None or self.validation is not None):
+            raise ValueError(
+                "a model with private parameters must be evaluated per client, but got test or validation data; "
+                "give client_test instead, one entry per client"
+            )
+        if self.client_test is not None and len(self.client_test) != self.N:
+            raise ValueError(f"client_test must have one entry per client ({self.N}), but has {len(self.client_test)}")
 
     @property
     def M(self) -> int:
@@ -138,6 +117,16 @@ class Problem:
     def client(self, i: int) -> Data:
         """The data of client i."""
         return self._checked(self.clients[i], f"the data of client {i}")
+
+    def client_test_data(self, i: int) -> Data | None:
+        """The test data of client i; None if it has none."""
+        source = None if self.client_test is None else self.client_test[i]
+        return None if source is None else self._checked(source, f"the test data of client {i}")
+
+    def flat_model(self, device: str = "cpu", precision: Precision = "float32") -> FlatModel:
+        """A copy of the model as one flat vector."""
+        module = copy.deepcopy(self.model).to(device)
+        return FlatModel(module, self.is_shared, precision, lambda name: is_under(name, self.private_prefixes))
 
     def share(self, i: int) -> Share:
         """Client i's weight and the objectives that it owns. Its data are looked at once, and only if needed."""
@@ -166,9 +155,7 @@ class Problem:
 
     def is_shared(self, name: str) -> bool:
         """Whether the parameter of this name is one that all objectives share."""
-        if self.shared_prefixes is None:
-            return True
-        return any(name == p or name.startswith(p + ".") for p in self.shared_prefixes)
+        return self.shared_prefixes is None or is_under(name, self.shared_prefixes)
 
     def losses(self, outputs: Any, targets: Any, which: Iterable[int] | None = None) -> list[Tensor]:
         """The scalar losses of one batch, of all objectives or of those at the places `which`."""
@@ -193,9 +180,14 @@ class Problem:
         if target is None:
             raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
         own = isinstance(targets, (dict, tuple, list)) or self.M == 1  # others choose from the targets themselves
-        if not own or not isinstance(target, Tensor):
+        if isinstance(target, Masked):
+            target, has_label = target
+            if has_label.dtype != torch.bool or has_label.ndim != 1:
+                raise ValueError(f"a mask must be bool [B], but is {has_label.dtype} {list(has_label.shape)}")
+        elif own and isinstance(target, Tensor):
+            has_label = is_labelled(target)
+        else:
             return output, target, None
-        has_label = is_labelled(target)
         if has_label.all():
             return output, target, None
         return output[has_label], target[has_label], int(has_label.sum())
@@ -207,7 +199,7 @@ class Problem:
             if name not in value:
                 raise KeyError(f"no entry for objective {name!r} among {sorted(value)}")
             return value[name]
-        if isinstance(value, (tuple, list)):
+        if isinstance(value, (tuple, list)) and not isinstance(value, Masked):
             if len(value) != self.M:
                 raise ValueError(f"expected one entry per objective ({self.M}), but got {len(value)}")
             return value[k]
@@ -269,13 +261,3 @@ class Problem:
         if len(data) == 0:
             raise ValueError(f"{what} must have at least one sample, but is empty")
         return data
-
-    def _shared(self, names: list[str]) -> tuple[str, ...] | None:
-        shared = getattr(self.model, "shared", None) if self.shared is None else self.shared
-        if shared is None or shared == "all":
-            return None
-        prefixes = (shared,) if isinstance(shared, str) else tuple(shared)
-        for prefix in prefixes:
-            if not any(name == prefix or name.startswith(prefix + ".") for name in names):
-                raise ValueError(f"shared names {prefix!r}, but the model has no trainable parameter under that name")
-        return prefixes

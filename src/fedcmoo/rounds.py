@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.download import Download, Sent, send
+from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Add, Message
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
@@ -34,11 +35,13 @@ class Sizes:
     """The numbers that shapes are made of.
 
     Attributes:
-        d: parameters of the model.
+        d: parameters of the model that are not private.
         d_shared: how many of them are shared (the first ones in x).
         M: objectives.
         buffers: float buffers; counters: integer ones.
         dtype: of the parameters.
+        variances: which entries of the float buffers are BatchNorm's variances, as ranges (start, stop).
+        private: parameters that never leave a client.
     """
 
     d: int
@@ -47,12 +50,16 @@ class Sizes:
     buffers: int = 0
     counters: int = 0
     dtype: torch.dtype = torch.float32
+    variances: tuple[tuple[int, int], ...] = ()
+    private: int = 0
 
     @classmethod
     def of(cls, model: FlatModel, M: int) -> Sizes:
         """The sizes of a model with M objectives."""
-        buffers, counters = model.buffers().numel(), model.counters().numel()
-        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype)
+        public = model.public
+        buffers, counters, private = public.buffers.numel(), public.counters.numel(), len(model.x) - model.d
+        variances = tuple(part for part in model.variances if part[1] <= buffers)
+        return cls(model.d, model.d_shared, M, buffers, counters, model.x.dtype, variances, private)
 
     @property
     def model_bytes(self) -> int:
@@ -106,6 +113,7 @@ class Sums:
         totals: the sums by name.
         noise: the standard deviation of the noise in each entry of the totals that have some, by name.
         failures: why clients did not reply.
+        stalled: those of them that did not reply in time.
         client_states: what clients will remember if the server accepts the round, by client.
     """
 
@@ -117,6 +125,7 @@ class Sums:
         self.totals: dict[str, Tensor] = {}
         self.noise: dict[str, float] = {}
         self.failures: dict[int, str] = {}
+        self.stalled: set[int] = set()
         self.client_states: dict[int, Message] = {}
         self._how: dict[str, Add] = {}
 
@@ -136,7 +145,7 @@ class Sums:
             arrays: by name.
             nbytes: the size of the client's reply.
             how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
-                around, "newest" to keep the last one.
+                around, "newest" to keep the last one, "each" to put them one below the other.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -153,6 +162,7 @@ class Sums:
         self._add_weights(later.P, later.P_k)
         self.uploaded += later.uploaded
         self.failures |= later.failures
+        self.stalled |= later.stalled
         self.client_states |= later.client_states
 
     def mean(self, name: str) -> Tensor:
@@ -198,6 +208,8 @@ class Sums:
         for name, array in arrays.items():
             if name not in self.totals or self._how.get(name) == "newest":
                 self.totals[name] = array.clone() if copy else array
+            elif self._how.get(name) == "each":
+                self.totals[name] = torch.cat([self.totals[name], array])
             else:
                 self.totals[name] += array  # integers wrap around, which is what "modular" means
 
@@ -218,6 +230,7 @@ class Server:
         saved_client_states: those of the checkpoints to which the run may go back.
         download: how the model is sent to clients.
         id: identifies the run, also after it was resumed.
+        on_failure: what to do about clients that fail.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
     """
@@ -236,6 +249,7 @@ class Server:
     saved_client_states: tuple[dict[int, Message], ...] = ()
     download: Download = "full"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
+    on_failure: FailureRule = field(default=Stop())
     G: Matrix | None = None
     notes: dict[str, float] = field(default_factory=dict)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
 from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine, choose_engine
+from fedcmoo.failures import FAILURE_RULES, FailureRule
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
 from fedcmoo.loop import Loop
@@ -42,6 +42,7 @@ def fit(
     resume: bool = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
+    on_failure: FailureRule | str = "stop",
     privacy: DifferentialPrivacy | None = None,
     download: Download = "full",
     config: Table | None = None,
@@ -66,6 +67,8 @@ def fit(
         stages: what is done to every contribution between clients and server, such as `Clip(1.0)`.
         acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
             at most 1e8.
+        on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
+            "skip" goes on without such clients and records them; `Skip(min_replies=5)` needs so many replies.
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
         download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
@@ -75,12 +78,23 @@ def fit(
     """
     algorithm: Method = object_of(method, METHODS, "method")
     wanted: Engine | None = object_of(engine, ENGINES, "engine")
-    for name, value, kind in (("problem", problem, Problem), ("method", algorithm, Method)):
+    rule: FailureRule = object_of(on_failure, FAILURE_RULES, "on_failure")
+    for name, value, kind in (
+        ("problem", problem, Problem),
+        ("method", algorithm, Method),
+        ("on_failure", rule, FailureRule),
+    ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be a fedcmoo.{kind.__name__}, but got {value!r}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
     check_download(download)
+    if rule.min_replies > n:
+        raise ValueError(f"min_replies must be at most clients_per_round ({n}), but got {rule.min_replies}")
+    if privacy is not None and problem.client_test is not None:
+        raise ValueError(
+            "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+        )
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to go on with")
     settings = config or {
@@ -95,13 +109,16 @@ def fit(
         "download": download,
     }
     problem.check()
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
-    server = _new_server(problem, algorithm, model, seed, download)
+    model = problem.flat_model()
+    server = _new_server(problem, algorithm, model, seed)
+    server.on_failure, server.download = rule, download
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
         channel.contribution.check(server.sizes)
     check_stages(channels, server.sizes)
+    accept = acceptance or Acceptance()
+    accept.check(problem)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
         wanted, problem, channels, server.sizes, clients_per_round=n, steps=steps, batch_size=algorithm.batch_size
@@ -125,7 +142,6 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        accept = acceptance or Acceptance()
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         result = Result(settings, history, training.model(), server.x.nbytes)
@@ -145,14 +161,13 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, download: Download) -> Server:
+def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
     return Server(
         sizes=Sizes.of(model, problem.M),
         seed=seed,
         N=problem.N,
-        x=model.x.detach().clone(),
-        buffers=model.buffers(),
-        counters=model.counters(),
+        x=model.public.x.clone(),
+        buffers=model.public.buffers,
+        counters=model.public.counters,
         w=method.initial_weights(problem.M),
-        download=download,
     )

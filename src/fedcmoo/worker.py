@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,16 +9,21 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedcmoo.client import Client, FirstStep
+from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
+from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Message
 from fedcmoo.ownership import Share
-from fedcmoo.parameters import FlatModel, Precision, State
+from fedcmoo.parameters import Precision, State
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes, Sums
 
 KEEP_LIMIT = 512 * 2**20
 """Bytes of gradients that one worker keeps from one ask of a round to the next; the rest is computed again."""
+
+PRIVATE = "private"
+"""The part of a client's memory that is the private part of its model."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,10 @@ class Request:
         round: t.
         version: of the model that it is about.
         messages: what each contribution is sent, by the contribution's name.
-        memories: what stateful clients remember from earlier rounds, by client.
+        memories: what clients keep from earlier rounds, by client: what the method remembers, and private parameters.
         shares: the clients' weights and objectives; none in a cohort whose clients all have weight 1 and own all.
         scales: P / P_k of the cohort for each objective; None if there are no shares.
+        on_failure: what to do about clients that fail.
     """
 
     round: int
@@ -41,6 +46,7 @@ class Request:
     memories: Mapping[int, Message] = field(default_factory=dict)
     shares: Mapping[int, Share] = field(default_factory=dict)
     scales: Sequence[float] | None = None
+    on_failure: FailureRule = field(default=Stop())
 
     def for_clients(self, clients: Sequence[int], memories: Mapping[int, Message]) -> Request:
         """The request with what only some clients need."""
@@ -72,10 +78,11 @@ class Worker:
     ) -> None:
         keep_freed_memory()
         self.problem = problem
-        self.channels = channels
+        self.channels = with_client_test(channels, problem)
         self.seed = seed
-        self.model = FlatModel(copy.deepcopy(problem.model).to(device), problem.is_shared, precision)
+        self.model = problem.flat_model(device, precision)
         self.sizes = Sizes.of(self.model, problem.M)
+        self._initial = self.model.private
         self._kept: dict[int, FirstStep] = {}
         self._kept_for: tuple[int, str] | None = None
 
@@ -84,22 +91,33 @@ class Worker:
         kept_for = (request.round, request.version)
         if kept_for != self._kept_for:
             self._kept, self._kept_for = {}, kept_for
-        client = self.client(state, request.round, i)
+        memory = request.memories.get(i, Message())
+        own = memory.part(PRIVATE)
+        private = State(**own) if own else self._initial
+        client = self.client(state.joined(private) if self.sizes.private else state, request.round, i)
         client.first = self._kept.get(i)
-        client.memory = request.memories.get(i, {})
+        client.memory = memory.without(PRIVATE)
         client.share, client.scales = request.shares.get(i), request.scales
         message = reply(self.channels, client, request.messages)
         if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
             self._kept[i] = client.first
-        return message, None if client.new_memory is None else Message(**client.new_memory).cpu()
+        return message, self._new_memory(client, own)
+
+    def _new_memory(self, client: Client, own: Message) -> Message | None:
+        """What the client will keep; None for no change."""
+        if client.new_memory is None and client.new_private is None:
+            return None
+        remembered = client.memory if client.new_memory is None else client.new_memory
+        if client.new_private is not None:
+            own = Message(**client.new_private.arrays)
+        return Message(**remembered, **Message.join({PRIVATE: own})).cpu()
 
     def client(self, state: State, round: int, i: int) -> Client:
-        """Client i with the model in this state."""
+        """Client i with the whole model in this state."""
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
 
     def _has_room(self, first: FirstStep) -> bool:
-        size = first.J.numel() * first.J.element_size()
-        return (len(self._kept) + 1) * size <= KEEP_LIMIT
+        return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
 
 
 class Job(Protocol):
@@ -120,10 +138,12 @@ class AskClients:
         sums = Sums()
         names = list(self.request.messages)
         for i in self.clients:
-            message, memory = worker.reply(state, self.request, i)
-            add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", self.request.shares.get(i))
-            if memory is not None:
-                sums.client_states[i] = memory
+            with self.request.on_failure.of_client(sums.failures, i):
+                message, memory = worker.reply(state, self.request, i)
+                share = self.request.shares.get(i)
+                add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", share)
+                if memory is not None:
+                    sums.client_states[i] = memory
         return sums
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import safetensors.torch
 import torch
 
 from fedcmoo import FedAvg, Problem, fit
-from fedcmoo.acceptance import Acceptance
+from fedcmoo.acceptance import Acceptance, BoundedRise
 from fedcmoo.checkpoint import Checkpoint
 from fedcmoo.client import DivergedError
 from fedcmoo.config import RunConfig
@@ -56,6 +57,23 @@ def test_the_bound_is_the_users() -> None:
     with pytest.raises(ValueError, match="max_norm must be positive"):
         Acceptance(max_norm=0)
     assert RunConfig.from_table({"acceptance": {"max_norm": 10}}).acceptance == Acceptance(10.0)
+
+
+def test_a_round_with_a_large_rise_of_the_validation_loss_is_undone(tmp_path: Path) -> None:
+    problem = with_hostile([2], 50.0)
+    rule = BoundedRise(max_rise=3.0)
+    with pytest.raises(ValueError, match="needs validation data"):
+        fit(problem, METHOD, 20, clients_per_round=1, acceptance=rule)
+    problem.validation = quadratics(clients=6).test
+    train = partial(fit, problem, METHOD, clients_per_round=1, engine=Local(), acceptance=rule)
+    train(7, folder=tmp_path)
+    result = train(20, folder=tmp_path, resume=True)
+    assert {i for record in result.history if record.undone for i in record.cohort} == {2}
+    losses = [record.validation for record in result.history if record.validation]
+    assert max(scores["f0"]["loss"] for scores in losses) < 10
+    whole = train(20)  # what was accepted is remembered when a run goes on
+    assert [r.undone for r in whole.history] == [r.undone for r in result.history]
+    assert RunConfig.from_table({"acceptance": "bounded-rise"}).acceptance == BoundedRise()
 
 
 def test_a_run_that_cannot_go_on_ends_with_the_last_good_model_saved(tmp_path: Path) -> None:

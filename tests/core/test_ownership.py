@@ -16,6 +16,7 @@ from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Objective, Probl
 from fedcmoo.compression import Identity, TopK
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.evaluation import evaluate, scores
 from fedcmoo.gram import Exact, Gram, OneWay, Sketch, TwoWay, Unbiased
 from fedcmoo.gram.base import gram_matrix
@@ -25,7 +26,6 @@ from fedcmoo.weights import FindWeightsPref, MinNorm
 from fedcmoo.weights.min_norm import min_norm
 from tests.core.problems import Point, TwoHeads
 from tests.gram.test_estimators import estimate
-from tests.remote.loopback import Loopback
 
 M, D, N = 3, 5, 7
 

@@ -15,11 +15,12 @@ import torch
 
 from fedcmoo import Callback, FedAvg, FedCMOO, fit
 from fedcmoo.config import RunConfig
+from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
 
-METHOD = FedCMOO(local_steps=2, batch_size=16, drift="scaffold")  # clients with a state
+METHOD = FedCMOO(local_steps=2, batch_size=16, drift=Scaffold())  # clients with a state
 ROUNDS = 12
 
 SCRIPT = """

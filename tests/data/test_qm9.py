@@ -13,7 +13,7 @@ from fedcmoo.data import qm9
 from fedcmoo.experiments.qm9 import QM9
 from fedcmoo.optional import MissingExtraError
 
-pytest.importorskip("rdkit", reason="needs RDKit: pip install 'fedcmoo[qm9]'")
+pytest.importorskip("rdkit", reason="needs the extra qm9")
 
 HEADER = (
     "XYZ_file,Index,SMILES,N_atoms,Elements,XYZ_Ang,Dipole_debye,Polarizability_bohr3,HOMO_au,LUMO_au,R2_bohr2,"

@@ -49,6 +49,13 @@ class Killed(Accident):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Stopped(Accident):
+    """The process is stopped, as by a debugger, and never goes on."""
+
+    def happen(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
 class OutOfMemory(Accident):
     """torch is asked for more memory than there is."""
 

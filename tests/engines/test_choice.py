@@ -15,7 +15,8 @@ import pytest
 from fedcmoo import FedCMOO, Objective, fit
 from fedcmoo.engines import Engine, Local, Pool, choose_engine
 from fedcmoo.engines.choice import workers_in_memory
-from fedcmoo.engines.pool import WorkerError, usable_cores
+from fedcmoo.engines.dispatch import WorkerError
+from fedcmoo.engines.pool import usable_cores
 from fedcmoo.engines.worker_handle import IN_WORKER
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem

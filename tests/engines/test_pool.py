@@ -17,22 +17,27 @@ import torch
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, Objective, Result, fit
 from fedcmoo.client import DivergedError
 from fedcmoo.engines import ENGINES, Engine, Local, Pool
-from fedcmoo.engines.pool import WorkerError
+from fedcmoo.engines.dispatch import WorkerError
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.failures import Skip
 from fedcmoo.methods import Method
 from fedcmoo.parameters import FlatModel
 from fedcmoo.rounds import Sizes
 from tests.core.problems import classification
-from tests.engines.accidents import Accident, Bug, Killed, OutOfMemory, Stuck, nothing_but_nan
+from tests.engines.accidents import Accident, Bug, Killed, OutOfMemory, Stopped, Stuck, nothing_but_nan
 
 METHOD = FedCMOO(client_lr=0.1, local_steps=3, batch_size=16)
 
 
-def run(engine: Engine, method: Method = METHOD, transform: Any = None, rounds: int = 3) -> Result:
+def run(
+    engine: Engine, method: Method = METHOD, transform: Any = None, rounds: int = 3, on_failure: str = "stop"
+) -> Result:
     problem = classification()
     if transform is not None:
         problem.transform = transform
-    return fit(problem, method, rounds, clients_per_round=5, seed=1, engine=engine, evaluate_every=2)
+    return fit(
+        problem, method, rounds, clients_per_round=5, seed=1, engine=engine, evaluate_every=2, on_failure=on_failure
+    )
 
 
 def assert_same(mine: Result, yours: Result) -> None:
@@ -84,13 +89,33 @@ def test_a_lost_worker_costs_only_time(accident: type[Accident], tmp_path: Path,
 
 def test_skip_goes_on_without_lost_clients(tmp_path: Path) -> None:
     marker = tmp_path / "happened"
-    result = run(Pool(workers=2, on_failure="skip"), transform=Killed(marker, at_batch=5))
+    result = run(Pool(workers=2, retries=0), transform=Killed(marker, at_batch=5), on_failure="skip")
     failed = [(r, client) for r in result.history for client in r.failures]
     assert len(failed) == 1
     record, client = failed[0]
     assert int(client) in record.cohort
     assert "killed by signal 9" in record.failures[client]
     assert len(result.history) == 3
+
+
+def test_a_stopped_worker_is_replaced_and_costs_only_time(tmp_path: Path, undisturbed: Result) -> None:
+    marker = tmp_path / "happened"
+    assert_same(run(Pool(workers=2, deadline=6), transform=Stopped(marker, at_batch=5)), undisturbed)
+    assert marker.exists()
+
+
+def test_clients_that_stall_are_left_out_for_some_rounds(tmp_path: Path) -> None:
+    problem = classification()
+    problem.transform = Stuck(tmp_path / "happened")
+    rule = Skip(pause=1)
+    result = fit(
+        problem, METHOD, 3, clients_per_round=8, engine=Pool(workers=2, deadline=6, retries=0), on_failure=rule
+    )
+    first, second, third = (record.failures for record in result.history)
+    assert len(first) == 1
+    assert "no reply within 6 seconds" in first.popitem()[1]
+    assert list(second.values()) == ["left out until round 3, since it did not reply in time"]
+    assert not third
 
 
 def test_clients_that_always_kill_their_worker_end_the_run() -> None:
@@ -144,9 +169,9 @@ def test_is_known_by_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 0}, "workers must be at least 1, but got 0"),
-        ({"threads": 0}, "threads must be at least 1, but got 0"),
-        ({"on_failure": "panic"}, "on_failure must be 'retry' or 'skip', but got 'panic'"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, but got 0"),
+        ({"threads": 0}, "threads must be a whole number of at least 1, but got 0"),
+        ({"deadline": 0}, "deadline must be positive and finite, but got 0"),
         ({"retries": -1}, "retries must not be negative, but got -1"),
         ({"precision": "float8"}, "precision must be 'float32' or 'bfloat16', but got 'float8'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from fedcmoo.engines import ENGINES
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
 from fedcmoo.gram import Exact
+from tests.core.problems import classification
+from tests.engines.accidents import Killed, Stopped
 
 ray = pytest.importorskip("ray")
 
@@ -64,10 +67,33 @@ def test_a_clients_error_is_that_of_the_run() -> None:
         fit(problem(nothing_but_nan), FedCMOO(gram=Exact()), rounds=1, engine=Ray(workers=1))
 
 
+def test_a_lost_worker_costs_only_time(tmp_path: Path) -> None:
+    """In phase two, where whoever does the job again has none of the gradients of phase one."""
+    method = FedCMOO(client_lr=0.05, local_steps=3, batch_size=4)
+    here = fit(classification(), method, rounds=2, clients_per_round=5, engine=Local())
+    disturbed = classification()
+    marker = tmp_path / "happened"
+    disturbed.transform = Killed(marker, at_batch=5)
+    there = fit(disturbed, method, rounds=2, clients_per_round=5, engine=Ray(workers=2))
+    assert marker.exists()
+    assert [r.without_time() for r in there.history] == [r.without_time() for r in here.history]
+
+
+def test_a_stopped_worker_is_a_failure_of_its_client(tmp_path: Path) -> None:
+    disturbed = classification()
+    disturbed.transform = Stopped(tmp_path / "happened", at_batch=5)
+    engine = Ray(workers=2, deadline=20, retries=0)
+    result = fit(disturbed, FedCMOO(local_steps=3), rounds=2, clients_per_round=8, engine=engine, on_failure="skip")
+    first, second = (record.failures for record in result.history)
+    assert len(first) == len(second) == 1
+    assert "no reply within 20 seconds" in first.popitem()[1]
+    assert "left out until round 7" in second.popitem()[1]
+
+
 def test_is_known_by_name() -> None:
     assert ENGINES["ray"] is Ray
 
 
 def test_refuses_no_workers() -> None:
-    with pytest.raises(ValueError, match="workers must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="workers must be a whole number of at least 1, but got 0"):
         Ray(workers=0)

@@ -298,3 +298,12 @@ def test_sums_hold_no_jacobian_of_a_sketch(problem: Problem) -> None:
     sums = Sums()
     sums.add(channel.receive(reply, sizes, "client 0"), reply.nbytes)
     assert sum(array.numel() for array in sums.totals.values()) < M * D
+
+
+@pytest.mark.parametrize("gram", [TwoWay(), TwoWayAsRun(TopK())])
+def test_what_was_kept_of_phase_one_changes_nothing(
+    problem: Problem, gram: Gram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = estimates(gram, problem, 2)
+    monkeypatch.setattr("fedcmoo.worker.KEEP_LIMIT", 0)
+    np.testing.assert_array_equal(estimates(gram, problem, 2), kept)

@@ -21,6 +21,7 @@ from fedcmoo.contributions import add_reply, reply
 from fedcmoo.engines import Local
 from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, OneWay, Sketch, SumOfGrams, TwoWay
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
@@ -33,7 +34,6 @@ from fedcmoo.settings import SettingsError
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
 from tests.privacy.test_accounting import by_hand
-from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}

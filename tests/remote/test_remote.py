@@ -10,6 +10,7 @@ import torch
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import TwoWay
 from fedcmoo.messages import Message
@@ -17,7 +18,6 @@ from fedcmoo.methods import Method
 from fedcmoo.rounds import Ask, Round, Server
 from tests.core.problems import classification
 from tests.core.stateful import HeavyBall
-from tests.remote.loopback import Loopback
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
 

@@ -1,4 +1,4 @@
-"""The results in docs/results: what they say is what their numbers give, and the README's table is theirs."""
+"""The results in docs/results: what they say is what their numbers give."""
 
 from __future__ import annotations
 
@@ -23,13 +23,6 @@ def test_verdicts_follow_from_the_published_values(target: str) -> None:
         claim = claims[verdict.claim.id]
         full = claim.part in outcome.full if claim.part else bool(outcome.full)
         assert judge(claim, verdict.values, full).verdict == verdict.verdict, claim.id
-
-
-def test_the_readme_has_the_published_table() -> None:
-    readme = (ROOT / "README.md").read_text().splitlines()
-    table = [line for line in (RESULTS / "table1.md").read_text().splitlines() if line.startswith("|")]
-    assert len(table) == 6  # header, rule and four methods
-    assert [line for line in table if line not in readme] == []
 
 
 def test_published_files_name_no_place_of_a_machine() -> None:

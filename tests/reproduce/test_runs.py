@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.engines import Local
+from fedcmoo.methods import FedAvg
 from fedcmoo.reproduce.command import choose
 from fedcmoo.reproduce.gram_study import GramStudy
-from fedcmoo.reproduce.runs import Runs
-from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.runs import NotMeasuredError, Runs
+from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.settings import SettingsError, flatten, from_table, write_toml
 
 
@@ -45,6 +47,24 @@ def test_a_run_is_found_after_settings_were_added(tmp_path: Path) -> None:
     assert runs.place(GramStudy.of(config, every=1)) != folder
     (folder / "config.toml").write_text(write_toml({**table, "dropped": 1}))
     assert runs.place(config) != folder
+
+
+def test_a_run_is_found_as_the_beginning_of_a_longer_one(tmp_path: Path) -> None:
+    config = StudyConfig(
+        problem=Valleys(), method=FedAvg(local_steps=1), rounds=4, clients_per_round=2, evaluate_every=2, engine=Local()
+    )
+    runs, others = Runs(tmp_path / "runs"), Runs(tmp_path / "others")
+    runs.get(config)
+    half = replace(config, rounds=2)
+    found = runs.get(half)
+    assert len(list(runs.folder.iterdir())) == 1
+    made = others.get(half)
+    assert [record.without_time() for record in found.history] == [record.without_time() for record in made.history]
+    assert found.config == made.config
+    for other in (replace(config, rounds=3), replace(config, rounds=6), replace(half, seed=1)):
+        assert runs.find(other) is None  # not evaluated at its end, longer, or another run
+    with pytest.raises(NotMeasuredError, match="0 of 6 rounds are done"):
+        Runs(runs.folder, only_finished=True).get(replace(config, rounds=6))
 
 
 def test_the_papers_estimator_and_preset_are_used() -> None:

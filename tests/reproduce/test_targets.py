@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
 
-from fedcmoo.reproduce.claims import HOLDS, all_claims
+from fedcmoo.reproduce.claims import FAILS, HOLDS, all_claims
 from fedcmoo.reproduce.command import choose, make, planned
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.runs import Runs
@@ -167,6 +168,33 @@ def test_runs_are_shared_between_targets(tmp_path: Path) -> None:
     shared = [run for run in plan if run.name == "multimnist FedCMOO, seed 0"]
     assert [run.targets for run in shared] == [("table1", "curves", "drift", "delta-m")]
     assert all(run.done == 0 and run.seconds > 0 for run in plan)
+
+
+def test_finished_runs_alone_give_what_they_can(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, only_finished=True)
+    targets = choose(["table1", "delta-m"])
+    fabricate(targets, STUDY, runs)
+    for run in tmp_path.iterdir():
+        if run.name.startswith(("mnist-fmnist-fsmgda-seed1", "multimnist-fsmgda", "cifar10-mnist")):
+            shutil.rmtree(run)
+    table1, delta_m = (make(target, STUDY, runs, print) for target in targets)
+    assert cells(table1, 0, "FSMGDA")[1::2] == ["92.0 / 75.4", "not measured"]
+    assert cells(table1, 0, "FedCMOO")[1] == "95.5 ± 0.0 / 78.8 ± 0.0"
+    assert table1.scale.endswith("; not measured yet: mnist-fmnist FSMGDA seed 1; multimnist FSMGDA seeds 0, 1")
+    assert list(table1.failures) == ["cifar10-mnist"]
+    assert values(table1, "mean-accuracy-multimnist") == []
+    assert len(values(table1, "mean-accuracy-mnist-fmnist")) == 1
+    assert len(values(table1, "level-multimnist")) == 2
+    assert set(delta_m.failures) == {"multimnist", "cifar10-mnist"}  # which has nothing to compare with
+    assert len(values(delta_m, "delta-m-pref-mnist-fmnist")) == 1
+
+
+def test_decided_claims_are_counted_without_celeba(outcomes: dict[str, Outcome]) -> None:
+    free = [c for c in all_claims() if c.where != "ours" and "elebA" not in c.text and c.target != "radial"]
+    free = [c for c in free if c.part != "celeba"]
+    decided = [v for o in outcomes.values() for v in o.verdicts if v.claim in free and v.verdict in (HOLDS, FAILS)]
+    text = f"Of the {len(free)} claims of the paper that need no CelebA, {len(decided)} are decided"
+    assert text in count_verdicts(list(outcomes.values()))
 
 
 def test_time_is_estimated_from_finished_runs(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ One Gram estimator, `Compared`, drives an ordinary run with its exact estimate, 
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from fedcmoo.gram.base import Estimate
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO, FedCMOOPref
-from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
 from fedcmoo.settings import Table
@@ -133,7 +131,7 @@ def bench_gram(
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")
-    sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model), problem.is_shared), problem.M)
+    sizes = Sizes.of(problem.flat_model(), problem.M)
     if not any(possible(entry, sizes) for entry in chosen):
         raise ValueError(f"budgets must be enough for one of the estimators chosen, but got {list(budgets)}")
     measured = [entry for entry in chosen if possible(entry, sizes)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from torch import nn
 
 from fedcmoo.history import Record
 from fedcmoo.methods.base import Method
-from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server
@@ -36,8 +34,8 @@ class Training:
     server: Server
 
     def model(self) -> nn.Module:
-        """A copy of the problem's model with the parameters that it has now."""
-        model = FlatModel(copy.deepcopy(self.problem.model), self.problem.is_shared)
+        """A copy of the problem's model with the parameters that it has now; private ones are as at the start."""
+        model = self.problem.flat_model()
         model.load(self.server.model)
         return model.module
 

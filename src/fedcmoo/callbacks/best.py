@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.stats import rankdata
 from torch import nn
 
 from fedcmoo.callbacks.base import Callback, Training
+from fedcmoo.client_scores import STATISTICS, statistic
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.history import Record
 from fedcmoo.run_folder import save_model
 
 BEST = "best.safetensors"
 RANK = "rank"
+
+Split = Literal["validation", "test", "client_test"]
 
 
 class Best:
@@ -25,20 +28,25 @@ class Best:
             lowest mean rank over objectives among all evaluations so far: losses of different kinds count alike.
             Otherwise it is the one with the best mean over the objectives that have the metric.
         objective: only this one counts; None for all of them.
-        split: which data are evaluated.
+        split: which data are evaluated; "client_test" for each client's own.
         min_delta: by how much a mean must be better to count; ranks have no such threshold.
+        statistic: of the distribution over clients: "mean", "worst_tenth" or "spread", of which less is better.
     """
 
     def __init__(
         self,
         metric: str = RANK,
         objective: str | None = None,
-        split: Literal["validation", "test"] = "validation",
+        split: Split = "validation",
         min_delta: float = 0.0,
+        statistic: str = "mean",
     ) -> None:
-        if split not in ("validation", "test"):
-            raise ValueError(f"split must be 'validation' or 'test', but got {split!r}")
+        if split not in get_args(Split):
+            raise ValueError(f"split must be 'validation', 'test' or 'client_test', but got {split!r}")
+        if statistic not in STATISTICS:
+            raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, but got {statistic!r}")
         self.metric, self.objective, self.split, self.min_delta = metric, objective, split, min_delta
+        self.statistic = statistic
 
     def start(self, training: Training) -> None:
         """Check that the problem has what is watched, and forget other runs."""
@@ -52,15 +60,16 @@ class Best:
             what = f"objective {self.objective!r}" if self.objective else "some objective"
             raise ValueError(f"{what} must have the metric {wanted!r}, but there are only {known or columns(problem)}")
         higher = {m.name for objective in problem.objectives for m in objective.metrics if m.higher_is_better}
-        self._metric, self._sign = wanted, -1.0 if wanted in higher else 1.0
+        self._metric, self._sign = wanted, -1.0 if wanted in higher and self.statistic != "spread" else 1.0
         self._rows: list[list[float]] = []
         self._best = float("inf")
 
     def update(self, record: Record) -> bool | None:
         """Whether the evaluation of a round is the best so far; None for a round without one."""
-        scores: Scores | None = getattr(record, self.split)
-        if scores is None:
+        found = getattr(record, self.split)
+        if found is None:
             return None
+        scores: Scores = statistic(found, self.statistic) if self.split == "client_test" else found
         worst = self._sign * float("inf")  # of a metric that was NaN
         self._rows.append([self._sign * scores[name].get(self._metric, worst) for name in self._names])
         if self.metric == RANK:
@@ -76,7 +85,7 @@ class BestModel(Callback):
     """Keeps the model of the best evaluation, and writes it to `best.safetensors` in the run's folder.
 
     Args:
-        metric, objective, split, min_delta: what is best, as in `Best`.
+        metric, objective, split, min_delta, statistic: what is best, as in `Best`.
 
     Attributes:
         model: the best model so far; None before the first evaluation, and after a resume until there is a better one
@@ -90,10 +99,11 @@ class BestModel(Callback):
         self,
         metric: str = RANK,
         objective: str | None = None,
-        split: Literal["validation", "test"] = "validation",
+        split: Split = "validation",
         min_delta: float = 0.0,
+        statistic: str = "mean",
     ) -> None:
-        self._best = Best(metric, objective, split, min_delta)
+        self._best = Best(metric, objective, split, min_delta, statistic)
         self.model: nn.Module | None = None
         self.round: int | None = None
 

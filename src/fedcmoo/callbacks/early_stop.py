@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fedcmoo.callbacks.base import Callback, Training
-from fedcmoo.callbacks.best import RANK, Best
+from fedcmoo.callbacks.best import RANK, Best, Split
 from fedcmoo.history import Record
 from fedcmoo.validation import at_least_one
 
@@ -14,7 +12,7 @@ class EarlyStop(Callback):
     """Stop after `patience` evaluations in a row that are not the best so far.
 
     Args:
-        metric, objective, split, min_delta: what is best, as in `Best`.
+        metric, objective, split, min_delta, statistic: what is best, as in `Best`.
         patience: evaluations to wait.
     """
 
@@ -22,13 +20,14 @@ class EarlyStop(Callback):
         self,
         metric: str = RANK,
         patience: int = 10,
-        split: Literal["validation", "test"] = "validation",
+        split: Split = "validation",
         min_delta: float = 0.0,
         objective: str | None = None,
+        statistic: str = "mean",
     ) -> None:
         at_least_one(patience=patience)
         self.patience = patience
-        self._best = Best(metric, objective, split, min_delta)
+        self._best = Best(metric, objective, split, min_delta, statistic)
 
     def on_start(self, training: Training) -> None:
         self._best.start(training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedcmoo.client_scores import STATISTICS, statistic
 from fedcmoo.history import Record
 
 
@@ -15,6 +16,9 @@ def numbers(record: Record) -> dict[str, float]:
     for split, scores in (("test", record.test), ("validation", record.validation)):
         for objective, values in (scores or {}).items():
             found |= {f"{split}/{metric}/{objective}": value for metric, value in values.items()}
+    for name in STATISTICS if record.client_test else ():
+        for objective, values in statistic(record.client_test or {}, name).items():
+            found |= {f"client_test/{metric}/{objective}/{name}": value for metric, value in values.items()}
     found |= {f"weights/{objective}": weight for objective, weight in record.weights.items()}
     if record.grad_norm_sq is not None:
         found["grad_norm_sq"] = record.grad_norm_sq

@@ -49,6 +49,12 @@ def reproduce(
     runs: Annotated[
         Path | None, typer.Option("--runs", help="where runs are kept and found again", show_default="OUT/runs")
     ] = None,
+    finished_only: Annotated[
+        bool,
+        typer.Option(
+            "--finished-only", help="train nothing: show the runs that are there, and name the others as not measured"
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list the runs, with the time they will take")
     ] = False,
@@ -65,7 +71,7 @@ def reproduce(
 
         study = _study(full, rounds, seeds, data, sets)
         chosen = choose(targets)
-        cache = Runs(runs or folder / "runs", _progress)
+        cache = Runs(runs or folder / "runs", _progress, finished_only)
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return

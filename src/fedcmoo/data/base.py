@@ -13,8 +13,8 @@ Batching is the one thing that differs between images, tables and graphs, so it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,6 +30,23 @@ class Data(Protocol):
 
     def batch(self, index: Tensor) -> tuple[Any, Any]:
         """Inputs and targets of the samples `index` (int64, shape [B])."""
+
+
+class Masked(NamedTuple):
+    """Targets of an objective of which only some samples have one, said by a mask.
+
+    It stands where the targets would: in the place of a tensor, or in a sample of a Dataset.
+
+    Attributes:
+        values: the targets, [B, ...]; those of the other samples are never looked at.
+        labelled: which samples have one, bool [B].
+
+    >>> Masked(torch.tensor([3, 0]), torch.tensor([True, False])).labelled.sum().item()
+    1
+    """
+
+    values: Any
+    labelled: Tensor
 
 
 class TensorData:
@@ -119,18 +136,21 @@ def as_data(source: Any, collate: Callable[[list[Any]], Any] = default_collate) 
     )
 
 
-def _leaves(part: Any) -> Sequence[Tensor]:
-    if isinstance(part, dict):
-        return list(part.values())
-    return [value for value in part if value is not None] if isinstance(part, (tuple, list)) else [part]
+def _leaves(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, (dict, tuple, list)):
+        for value in part.values() if isinstance(part, dict) else part:
+            yield from _leaves(value)
+    elif part is not None:
+        yield part
 
 
 def _take(part: Any, index: Tensor) -> Any:
     if isinstance(part, dict):
-        return {name: value[index] for name, value in part.items()}
+        return {name: _take(value, index) for name, value in part.items()}
     if isinstance(part, (tuple, list)):
-        return tuple(None if value is None else value[index] for value in part)
-    return part[index]
+        taken = (_take(value, index) for value in part)
+        return type(part)(*taken) if hasattr(part, "_fields") else tuple(taken)  # the former for named tuples
+    return None if part is None else part[index]
 
 
 def everything(data: Data) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedcmoo.data.cifar import PLACES as CIFAR_PLACES
 from fedcmoo.data.folder import present
+from fedcmoo.optional import pip_line
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ CELEBA = DataSet(
     ),
 )
 QM9 = DataSet(
-    "qm9", (), instructions="QM9 comes as a Python package: pip install 'fedcmoo[qm9]'", packages=("qm9pack", "rdkit")
+    "qm9", (), instructions=f"QM9 comes as a Python package: {pip_line('qm9')}", packages=("qm9pack", "rdkit")
 )
 
 DATA_SETS: dict[str, DataSet] = {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
 from fedcmoo.files import reading
-from fedcmoo.optional import MissingExtraError, require
+from fedcmoo.optional import missing, require
 
 ELEMENTS = ("H", "C", "N", "O", "F")
 HYDROGEN = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
@@ -137,7 +137,7 @@ def _package_files() -> list[Path]:
     """The package's tables, found without importing it: its code needs a module that setuptools no longer has."""
     package = importlib.util.find_spec("qm9pack")
     if package is None or not package.submodule_search_locations:
-        raise MissingExtraError("this needs qm9pack, which is not installed: pip install 'fedcmoo[qm9]'")
+        raise missing("qm9pack", "qm9")
     return [Path(package.submodule_search_locations[0], "data", f"qm9_part{i}.csv") for i in (1, 2, 3)]
 
 

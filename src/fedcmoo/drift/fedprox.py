@@ -29,7 +29,9 @@ class FedProx(Drift):
         positive(mu=self.mu)
 
     def start(self, client: Client, message: Message) -> Correct:
+        x = client.state.x[: client.model.d]
+
         def pull_back(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
-            grad.add_(y - client.state.x, alpha=self.mu)
+            grad.add_(y - x, alpha=self.mu)
 
         return pull_back

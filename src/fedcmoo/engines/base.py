@@ -86,7 +86,14 @@ class BlockSession(Session):
         shares = unequal({i: self.problem.share(i) for i in clients})
         messages = {name: message.cpu() for name, message in ask.messages.items()}
         model = server.sent.state
-        request = Request(server.round, model.version, messages, shares=shares, scales=scales(shares))
+        request = Request(
+            server.round,
+            model.version,
+            messages,
+            shares=shares,
+            scales=scales(shares),
+            on_failure=server.on_failure,
+        )
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
         return self._total(jobs, model)
 

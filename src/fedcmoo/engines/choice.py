@@ -9,8 +9,9 @@ import time
 from fedcmoo.contributions import Channels
 from fedcmoo.engines import serialization
 from fedcmoo.engines.base import Engine
+from fedcmoo.engines.dispatch import WorkerError
 from fedcmoo.engines.local import Local
-from fedcmoo.engines.pool import Pool, WorkerError, usable_cores
+from fedcmoo.engines.pool import Pool, usable_cores
 from fedcmoo.engines.worker_handle import IN_WORKER
 from fedcmoo.optimizers import SGD
 from fedcmoo.problem import Problem

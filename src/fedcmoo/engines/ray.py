@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from fedcmoo.contributions import Channels
-from fedcmoo.engines.base import BlockSession
+from fedcmoo.engines.dispatch import WorkerSession, check_workers
+from fedcmoo.failures import bounded
 from fedcmoo.optional import require
 from fedcmoo.parameters import State, check_device
 from fedcmoo.problem import Problem
@@ -34,15 +35,17 @@ class Ray:
         address: of a running cluster, on whose machines this library must be installed and which must ask for its
             token; None for this machine alone.
         device: where the workers' models compute; "cuda" takes one GPU each.
+        deadline, retries: as in `Pool`.
     """
 
     workers: int | None = None
     address: str | None = None
     device: str = "cpu"
+    deadline: float = 600.0
+    retries: int = 2
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, but got {self.workers}")
+        check_workers(self)
         if self.address is None:  # a cluster's machines may have what this one has not
             check_device(self.device)
 
@@ -108,28 +111,48 @@ def _is_open(address: str) -> bool:
     return attempt.returncode == 0
 
 
-class RaySession(BlockSession):
-    """The actors, and which of them does which job."""
+class RaySession(WorkerSession[Any]):
+    """The actors of one run."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Ray) -> None:
-        super().__init__(problem)
         self._ray = require("ray", "ray")
         self._started_ray = connect(settings)
+        gpus = int(settings.device.startswith("cuda"))
+        self._actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=gpus, max_concurrency=1)
+        self._setup = (self._ray.put((problem, dict(channels))), seed, settings.device)
+        self._state: Any = None
+        self._actor_of: dict[Any, Any] = {}  # by the reference of what it was sent
         count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
-        actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=int(settings.device.startswith("cuda")))
-        shared = self._ray.put((problem, dict(channels)))
-        self._actors = [actor.remote(shared, seed, settings.device) for _ in range(count)]
+        super().__init__(problem, settings, count)
 
-    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
-        # Block b is always the same actor's, so phase two finds the gradients that phase one left there.
-        cpu = self._ray.put(state.to(torch.device("cpu")))
-        waiting = [self._actors[b % len(self._actors)].run.remote(job, cpu) for b, job in enumerate(jobs)]
-        for reference in waiting:
-            sums: Sums = self._ray.get(reference)
-            yield sums
+    def start(self) -> Any:
+        actor = self._actor.remote(*self._setup)
+        self._actor_of[actor.ready.remote()] = actor
+        return actor
+
+    def publish(self, state: State) -> None:
+        self._state = self._ray.put(state.to(torch.device("cpu")))
+
+    def send(self, worker: Any, job: Job) -> None:
+        self._actor_of[worker.run.remote(job, self._state)] = worker
+
+    def receive(self, timeout: float | None) -> Iterator[tuple[Any, Sums | str | None]]:
+        for reference in self._ray.wait(list(self._actor_of), timeout=timeout)[0]:
+            actor = self._actor_of.pop(reference)
+            try:
+                yield actor, self._ray.get(reference)
+            except self._ray.exceptions.RayTaskError:  # what the job itself raised
+                raise
+            except self._ray.exceptions.RayError as error:
+                yield actor, bounded(str(error))
+
+    def end(self, worker: Any) -> str:
+        self._actor_of = {reference: actor for reference, actor in self._actor_of.items() if actor is not worker}
+        self._ray.kill(worker)
+        return "ended"
 
     def close(self) -> None:
-        for actor in self._actors:
+        for actor in self.workers:
             self._ray.kill(actor)
         if self._started_ray:
             self._ray.shutdown()
@@ -137,12 +160,15 @@ class RaySession(BlockSession):
 
 
 class _Actor:
-    """One worker, for the whole run."""
+    """One worker, for as long as it lasts."""
 
     def __init__(self, shared: tuple[Problem, Channels], seed: int, device: str) -> None:
         torch.set_num_threads(1)
         problem, channels = shared
         self._worker = Worker(problem, channels, seed, device)
+
+    def ready(self) -> None:
+        """Replies when the worker is made."""
 
     def run(self, job: Any, state: State) -> Sums:
         sums: Sums = job.run(self._worker, state)

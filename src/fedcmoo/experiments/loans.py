@@ -56,7 +56,7 @@ class Loans(TableProblem):
 
     The losses are a binary cross-entropy and demographic parity, the squared difference of the groups' mean predicted
     probabilities. They conflict: the features tell the groups apart to some degree, and white applicants were approved
-    more often. Needs `pip install 'fedcmoo[tables]'`.
+    more often. Needs the extra `tables`.
 
     References:
         Munnell, Tootell, Browne and McEneaney. Mortgage lending in Boston: interpreting HMDA data. American Economic

@@ -36,7 +36,7 @@ class QM9:
     """Regression of eleven properties of molecules, given as complete graphs of atoms; mean squared error for each.
 
     Molecules are drawn and dealt out at random. Targets are standardised with the mean and deviation of the
-    training molecules. The model is a graph network of 617,675 parameters. Needs `pip install 'fedcmoo[qm9]'`.
+    training molecules. The model is a graph network of 617,675 parameters. Needs the extra `qm9`.
 
     Args:
         clients: the number of clients N.

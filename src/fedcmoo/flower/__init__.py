@@ -1,6 +1,6 @@
 """Flower applications: `client_app` and `server_app` make a Flower app of any problem and method.
 
-Needs the extra: pip install "fedcmoo[flower]".
+Needs the extra `flower`.
 """
 
 from fedcmoo.optional import require

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,6 +15,7 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
 from fedcmoo.download import Download
 from fedcmoo.engines.remote import Remote
+from fedcmoo.failures import FailureRule, Skip, Stop
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
@@ -33,7 +35,8 @@ class RunSettings:
         folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
         resume: go on with the run in `folder`.
         max_norm: as in `Acceptance`.
-        deadline, min_replies, start_deadline: as in `Remote`.
+        on_failure: "skip" or "stop"; min_replies, pause: as in `Skip`.
+        deadline, start_deadline: as in `Remote`.
     """
 
     rounds: int = 100
@@ -45,9 +48,16 @@ class RunSettings:
     folder: str | None = None
     resume: bool = False
     max_norm: float = 1e8
-    deadline: float = 600.0
+    on_failure: Literal["skip", "stop"] = "skip"
     min_replies: int = 1
+    pause: int = 5
+    deadline: float = 600.0
     start_deadline: float = 120.0
+
+    @property
+    def failure_rule(self) -> FailureRule:
+        """What `fit` takes as on_failure."""
+        return Skip(self.min_replies, self.pause) if self.on_failure == "skip" else Stop()
 
     @classmethod
     def of(cls, context: Context) -> RunSettings:
@@ -103,12 +113,13 @@ def run(
         settings.rounds,
         clients_per_round=settings.clients_per_round,
         seed=settings.seed,
-        engine=Remote(GridTransport(grid), settings.deadline, settings.min_replies, settings.start_deadline),
+        engine=Remote(GridTransport(grid), settings.deadline, settings.start_deadline),
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
         folder=folder,
         resume=settings.resume,
         acceptance=Acceptance(settings.max_norm),
+        on_failure=settings.failure_rule,
         callbacks=[PrintRounds()],
         stages=stages,
         privacy=privacy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedcmoo.config import RunConfig
+from fedcmoo.failures import Skip
 from fedcmoo.flower.server import RunSettings
 from fedcmoo.settings import to_table, write_toml
 
@@ -68,7 +69,7 @@ name = "{package}"
 version = "1.0.0"
 description = "Federated multi-objective training with fedcmoo"
 license = "Apache-2.0"
-# fedcmoo[flower] must be installed on the server and on every node; Flower carries only this folder to them.
+# fedcmoo and its extra `flower` must be installed on the server and all nodes; Flower carries only this folder.
 dependencies = []
 
 [tool.hatch.build.targets.wheel]
@@ -89,7 +90,7 @@ README = """\
 # {package}: federated training with fedcmoo on Flower
 
 `{package}/task.py` says what the problem and the method are; the other two files need no change.
-On the server and on every node: `pip install "fedcmoo[flower]"`.
+On the server and on every node, install fedcmoo with its extra `flower`: `pip install ".[flower]"` in a clone of it.
 
 On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how
 the server, the operator and the nodes are started with them:
@@ -143,7 +144,8 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
 
 
 def run_settings(config: RunConfig) -> RunSettings:
-    """What a run's configuration says of the run itself."""
+    """What a run's configuration says of the run itself. A federation always goes on without clients that fail."""
+    rule = config.on_failure if isinstance(config.on_failure, Skip) else Skip()
     return RunSettings(
         rounds=config.rounds,
         clients_per_round=config.clients_per_round,
@@ -151,6 +153,9 @@ def run_settings(config: RunConfig) -> RunSettings:
         evaluate_every=config.evaluate_every,
         checkpoint_every=config.checkpoint_every,
         download=config.download,
+        max_norm=config.acceptance.max_norm,
+        min_replies=rule.min_replies,
+        pause=rule.pause,
     )
 
 

@@ -27,6 +27,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Never
 
+from fedcmoo.optional import pip_line
+
 CLIENT_APP = ("flwr-clientapp",)
 ALL = ("flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec", "flower-superlink", "flower-supernode")
 
@@ -100,7 +102,7 @@ def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
     command = shutil.which("flower-supernode", path=places)
     if command is None:
         raise FileNotFoundError(
-            f"flower-supernode must be beside {sys.executable} or in PATH, but is not: pip install 'fedcmoo[flower]'"
+            f"flower-supernode must be beside {sys.executable} or in PATH, but is not: {pip_line('flower')}"
         )
     with tempfile.TemporaryDirectory(prefix="fedcmoo-node-") as folder:
         warm = Warm(Path(folder), CLIENT_APP, preload)

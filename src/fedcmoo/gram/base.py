@@ -7,10 +7,11 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedcmoo.contributions import Contribution
-from fedcmoo.messages import Message
+from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.types import Matrix
 
@@ -22,6 +23,9 @@ GRAM_SHARE = 0.25
 
 JACOBIAN = "jacobian"
 """The name of an estimator's first contribution."""
+
+ROUNDING = 1e-3
+"""Of products of gradients in float32, relative to the largest."""
 
 COLUMNS = 2**15
 """Columns of a product of Jacobians that are multiplied at a time."""
@@ -78,6 +82,26 @@ class OnePhase(Gram):
     def estimate(self, server: Server, *others: str) -> Estimate:
         sums = yield Ask({JACOBIAN: self.message(server), **dict.fromkeys(others, Message())})
         return self.combine(sums.part(JACOBIAN)), sums
+
+
+def check_own(own: Tensor, sender: str, rest: Tensor | None = None) -> None:
+    """Raise `BadMessageError` unless `own` (+ `rest`) is what h^T h of some h can be, up to rounding.
+
+    It must be symmetric, and |g_jk|² <= g_jj g_kk: no client has gradients whose product exceeds their norms.
+
+    Args:
+        own: what a client sent, [M, M].
+        sender: who it was.
+        rest: the part that the server has from elsewhere, [M, M]; None for zero.
+    """
+    own64 = own.double()
+    G = own64 if rest is None else own64 + rest.double()
+    norms = G.diagonal()
+    # Both parts are rounded, and may be much larger than their sum.
+    slack = ROUNDING * (own64.abs().amax() + (0 if rest is None else rest.double().abs().amax()))
+    bound = norms.clamp(min=0).sqrt()
+    if (G - G.T).abs().amax() > slack or norms.amin() < -slack or (G.abs() - torch.outer(bound, bound)).amax() > slack:
+        raise BadMessageError(f"{sender}: 'own' must be the products of a client's gradients, but cannot be")
 
 
 def check_gram(gram: Gram) -> None:

@@ -12,7 +12,7 @@ from fedcmoo.client import Client
 from fedcmoo.compression import NUMBER, CountSketch, budget_bytes, check_budget
 from fedcmoo.compression.quantizer import dequantize, quantize, quantized_length
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, gram_matrix, inner
+from fedcmoo.gram.base import OnePhase, check_own, gram_matrix, inner
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.randomness import derive
 from fedcmoo.rounds import Server, Sizes, Sums
@@ -114,13 +114,18 @@ class SketchedJacobian(Contribution):
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         k, bits = self.size((sizes.M, sizes.d_shared))
-        arrays = {}
+        own = None
         if self.correction:
-            arrays["own"], payload = payload.take("own", Field((sizes.M, sizes.M)), sender)
+            own, payload = payload.take("own", Field((sizes.M, sizes.M)), sender)
         if bits < 32:
-            return {"sketch": dequantize(payload, (sizes.M, k), bits, sender), **arrays}
-        check(payload, {"sketch": Field((sizes.M, k))}, sender)
-        return {"sketch": payload["sketch"], **arrays}
+            sketch = dequantize(payload, (sizes.M, k), bits, sender)
+        else:
+            check(payload, {"sketch": Field((sizes.M, k))}, sender)
+            sketch = payload["sketch"]
+        if own is None:
+            return {"sketch": sketch}
+        check_own(own, sender, rest=inner(sketch, sketch))
+        return {"sketch": sketch, "own": own}
 
     def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """k and the bits of an entry that the budget allows for an [M, d] Jacobian."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, inner
+from fedcmoo.gram.base import OnePhase, check_own, inner
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.types import Matrix
@@ -44,3 +44,8 @@ class OwnGram(Contribution):
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"own": Field((sizes.M, sizes.M), degree=2)}
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        arrays = super().decode(payload, sizes, sender)
+        check_own(arrays["own"], sender)
+        return arrays

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD, budget_bytes, check_budget
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, columns, inner
+from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, check_own, columns, inner
 from fedcmoo.gram.one_way import CompressedJacobian
-from fedcmoo.messages import Field, Message
+from fedcmoo.messages import Field, Message, all_finite
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import resolve_names
@@ -55,6 +56,8 @@ class TwoWay(Gram):
     def estimate(self, server: Server, *others: str) -> Estimate:
         sums = yield Ask({JACOBIAN: Message(), **dict.fromkeys(others, Message())})
         jacobians = sums.part(JACOBIAN)
+        if not all_finite(inner(jacobians["h"], jacobians["h"])):  # replies are finite, but their sum may overflow
+            return np.full((server.sizes.M, server.sizes.M), np.inf), sums
         random = generator(server.seed, server.round, "gram", "compress")
         budget = budget_bytes(self.budget, server.sizes.d_shared)
         message = self.compressor.encode(jacobians["h"], budget, random)
@@ -82,17 +85,21 @@ class CompressedJacobianAndGram(CompressedJacobian):
         return {**super().fields(sizes), "own": Field((sizes.M, sizes.M), degree=2)}
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
-        return Message(**super().encode(arrays, client), own=arrays["own"])
+        code = super().encode(arrays, client)
+        if client.first is not None and torch.equal(arrays["h"], client.shared_jacobian(self.batch_size)):
+            client.first.codes[JACOBIAN] = code  # no stage has changed h: it is what the correction needs
+        return Message(**code, own=arrays["own"])
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
         own, rest = payload.take("own", Field((sizes.M, sizes.M)), sender)
+        check_own(own, sender)
         h = super().decode(rest, sizes, sender)["h"]
         return {"h": h, "own": own, "compressed_own": inner(h, h)}
 
 
 @dataclass(frozen=True)
 class Correction(Contribution):
-    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). The client has ĥ_i by compressing h_i again, with the same draws.
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). Where ĥ_i was not kept, h_i is compressed again, with the same draws.
 
     A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
     """
@@ -115,8 +122,9 @@ class Correction(Contribution):
         h = client.shared_jacobian(self.batch_size)
         M, d = h.shape
         budget = budget_bytes(self.budget, d)
-        payload = self.compressor.encode(h, budget, client.random("compress")).cpu()
-        compressed = self.compressor.decode(payload, (M, d), budget, str(client))
+        kept = client.first.codes.get(JACOBIAN) if client.first is not None else None
+        payload = kept or self.compressor.encode(h, budget, client.random("compress"))
+        compressed = self.compressor.decode(payload.cpu(), (M, d), budget, str(client))
         compressed_sum = self.compressor.decode(message, (M, d), budget, "the server")
         return h, compressed.to(h), compressed_sum.to(h) / client.weight
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import inner
+from fedcmoo.gram.base import check_own, inner
 from fedcmoo.gram.two_way import Correction, TwoWay, difference_product
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes, Sums
@@ -56,3 +56,8 @@ class CorrectionAndResidual(Correction):
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         square = Field((sizes.M, sizes.M), degree=2)
         return {"mixed": square, "residual": square}
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        arrays = super().decode(payload, sizes, sender)
+        check_own(arrays["residual"], sender)
+        return arrays

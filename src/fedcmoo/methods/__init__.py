@@ -5,6 +5,7 @@ from fedcmoo.methods.fedavg import FedAvg
 from fedcmoo.methods.fedcmoo import FedCMOO
 from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
+from fedcmoo.methods.fedmgda_plus import FedMGDAPlus
 from fedcmoo.methods.fsmgda import FSMGDA
 from fedcmoo.methods.fsmgda_m_vr import FSMGDAMVR
 from fedcmoo.methods.mgda import MGDA
@@ -17,6 +18,7 @@ METHODS: dict[str, type[Method]] = {
     "fsmgda": FSMGDA,
     "fsmgda-m-vr": FSMGDAMVR,
     "fedavg": FedAvg,
+    "fedmgda-plus": FedMGDAPlus,
     "scalarized": Scalarized,
     "mgda": MGDA,
 }
@@ -30,6 +32,7 @@ __all__ = [
     "FedCMOO",
     "FedCMOOPref",
     "FedCMOOT",
+    "FedMGDAPlus",
     "Method",
     "Scalarized",
 ]

@@ -183,9 +183,10 @@ class LocalTraining(Contribution):
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
         w = client.own_weights(message["w"].tolist())
-        update = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        change = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        update = change[: client.sizes.d]
         self.drift.finish(client, message, update / (self.steps * self.lr))
-        return {"update": update, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
+        return {"update": update, **public_buffers(client)}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"update": Field((sizes.d,), sizes.dtype), **buffer_fields(sizes)}
@@ -194,14 +195,14 @@ class LocalTraining(Contribution):
 def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: set the server's G and w, by the rule.
 
-    A G with infinite entries is ignored, and the previous weights stay. Objectives that nobody in the cohort owns have
-    NaN in G: they keep their weights, and the rule divides the rest of the sum among the others; a rule that remembers
-    earlier rounds, or a module of torchjd, which may have a setting per objective, leaves all weights as they are. What
-    a rule draws from torch's generator is seeded by (seed, round), and what it remembers is in the server's memory, so
-    a resumed run has the same weights.
+    A G with infinite entries is dropped: the previous weights stay, and the history notes "gram_dropped".
+    Objectives that nobody in the cohort owns have NaN in G: they keep their weights, and the rule divides the rest
+    of the sum among the others; a rule that remembers earlier rounds, or a module of torchjd, which may have a
+    setting per objective, leaves all weights as they are. What a rule draws from torch's generator is seeded by
+    (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
     """
     known = ~np.isnan(np.diag(G))
-    if not np.isfinite(G[np.ix_(known, known)]).all() or not known.any():  # products of finite numbers may overflow
+    if not is_usable(server, G[np.ix_(known, known)]) or not known.any():
         return
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
         if known.all():
@@ -211,6 +212,14 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
             server.w = server.w.copy()
             share = server.w[known].sum()
             server.w[known] = share * weigh(rule, server.w[known] / share, G[np.ix_(known, known)], server.memory)
+
+
+def is_usable(server: Server, G: Matrix) -> bool:
+    """Whether a Gram matrix is finite; if not, since products of finite numbers may overflow, this is noted."""
+    if np.isfinite(G).all():
+        return True
+    server.notes["gram_dropped"] = 1.0
+    return False
 
 
 def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
@@ -224,10 +233,16 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
     """The fields of the model's buffers; none where the model has no buffers."""
     fields = {
-        "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False),
+        "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False, not_negative=sizes.variances),
         "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
     }
     return {name: fields[name] for name in fields if fields[name].shape != (0,)}
+
+
+def public_buffers(client: Client) -> dict[str, Tensor]:
+    """The arrays of `buffer_fields`, of the client's model as it is now."""
+    public = client.model.public
+    return non_empty(buffers=public.buffers, counters=public.counters)
 
 
 def non_empty(**arrays: Tensor) -> dict[str, Tensor]:

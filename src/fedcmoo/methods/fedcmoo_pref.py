@@ -6,13 +6,12 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
-import numpy as np
 from torch import Tensor
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.gram.base import GRAM_SHARE
-from fedcmoo.methods.base import WeightedLoss
+from fedcmoo.methods.base import WeightedLoss, is_usable
 from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server, Sums
@@ -96,7 +95,7 @@ class FedCMOOPref(WeightedLoss):
             sums = yield from self.one_trip(server)
         else:
             G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
-            server.G = G if np.isfinite(G).all() else None
+            server.G = G if is_usable(server, G) else None
             self.reweigh(server, sums.objective_mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
             sums = yield Ask({"train": self.training_message(server)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
         self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)

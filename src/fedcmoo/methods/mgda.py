@@ -10,7 +10,7 @@ from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
-from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh, weighted_sum
+from fedcmoo.methods.base import Method, buffer_fields, public_buffers, reweigh, weighted_sum
 from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
@@ -71,7 +71,14 @@ class AllGradients(Contribution):
 
     def compute(self, client: Client, message: Message) -> Arrays:
         J = client.jacobian(self.batch_size)
-        return {"J": J, **non_empty(buffers=client.model.buffers(), counters=client.model.counters())}
+        return {"J": J, **public_buffers(client)}
+
+    def check(self, sizes: Sizes) -> None:
+        if sizes.private:
+            raise ValueError(
+                f"clients must train their private parameters ({sizes.private}), but MGDA's send gradients and train "
+                "nothing; take another method, such as FedCMOO()"
+            )
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"J": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Literal
 
-import numpy as np
 import torch
 
 from fedcmoo.gram import JACOBIAN, Gram, OnePhase, one_phase
 from fedcmoo.messages import Message
+from fedcmoo.methods.base import is_usable
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.types import Matrix
 
@@ -43,6 +43,6 @@ def train_and_measure(server: Server, training: Message, gram: OnePhase, *others
     messages = {"train": training, JACOBIAN: gram.message(server)}
     sums = yield Ask({**messages, **dict.fromkeys(others, Message())})
     G = gram.combine(sums.part(JACOBIAN))
-    if np.isfinite(G).all():  # the clients' numbers are finite, but their products may overflow
+    if is_usable(server, G):
         server.G, server.memory[LAST_GRAM] = G, torch.from_numpy(G)
     return sums

@@ -108,12 +108,12 @@ class Front:
         header += [*(f"{name} {metric}" for name, metric in metrics.items()), "angle", "dominated"]
         rows = [[*_cells(point, metrics), f"{point.angle:.1f}°", self._dominated_by(point)] for point in self.points]
         rows += [[*_cells(point, metrics), "", ""] for point in self.baselines]
-        note = f"hypervolume {self.hypervolume:.4f}"
+        note = f"hypervolume {self.hypervolume:.4g}"
         if self.baselines:
             every = [*self.losses, *(point.losses for point in self.baselines)]
-            note += f"; with the baselines {hypervolume(every, self.reference):.4f}"
+            note += f"; with the baselines {hypervolume(every, self.reference):.4g}"
         if self.fedavg is not None:
-            note += f"; FedAvg's alone {hypervolume([self.fedavg.losses], self.reference):.4f}"
+            note += f"; FedAvg's alone {hypervolume([self.fedavg.losses], self.reference):.4g}"
         return Table("front", f"the front of {self.problem}", header, rows, note=note)
 
     def _dominated_by(self, point: Point) -> str:

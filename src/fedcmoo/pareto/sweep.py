@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,7 +17,6 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.methods import FedAvg, FedCMOOPref
 from fedcmoo.methods.base import Method
 from fedcmoo.optional import require
-from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto.front import Front
 from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
@@ -186,7 +184,7 @@ def _reference(problem: Problem) -> tuple[float, ...]:
     """Losses that any training should beat: a tenth above the untrained model's, since the loss of an objective that
     is hardly trained may rise a little."""
     data = problem.validation if problem.test is None else problem.test
-    model = FlatModel(copy.deepcopy(problem.model), problem.is_shared)
+    model = problem.flat_model()
     totals, counts = evaluate(problem, model, data, 0, len(data))
     return tuple((1.1 * totals / counts)[: problem.M].tolist())
 

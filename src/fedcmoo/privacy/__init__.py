@@ -1,6 +1,6 @@
 """Privacy: clipping, noise, accounting and secure sums.
 
-Needs the extra: pip install "fedcmoo[privacy]".
+Needs the extra `privacy`.
 """
 
 from fedcmoo.privacy.clipping import Clip

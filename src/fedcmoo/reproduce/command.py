@@ -125,7 +125,7 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
             log.debug("%s %s failed", target.name, part, exc_info=True)
             failures[part] = _without_places(describe(error), study, runs)
             say(f"{target.name} {part} failed: {describe(error)}")
-    scale = target.scale(study, results) if results else ""
+    scale = target.scale(study, results) + target.not_measured(study, results) if results else ""
     made = target.make(study, results, scale) if results else Made()
     full = [part for part in results if target.is_full(study, part)]
     configurations = {

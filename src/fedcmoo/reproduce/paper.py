@@ -12,6 +12,9 @@ PROBLEMS = {
 }
 """How the paper writes the ready-made problems."""
 
+CELEBA = ("celeba", "celeba5")
+"""The problems whose data are not free to download; claims about them are counted apart."""
+
 TABLE1 = {
     "mnist-fmnist": {"FSMGDA": (93.0, 75.4), "FedCMOO": (95.5, 78.8), "FedCMOO-Pref": (94.0, 79.2)},
     "multimnist": {"FSMGDA": (92.3, 88.2), "FedCMOO": (94.4, 92.6), "FedCMOO-Pref": (93.8, 91.1)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig, preset
@@ -42,6 +42,9 @@ class StudyConfig(RunConfig):
         default_factory=FedCMOO,
         metadata={"registry": {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}},
     )
+
+    beginning_suffices: ClassVar[bool] = True
+    """Whether the history of its rounds is all that is needed of it, so that a longer run has it too."""
 
     @property
     def title(self) -> str:

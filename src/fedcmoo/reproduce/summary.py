@@ -12,6 +12,7 @@ from fedcmoo.report.page import Section, versions, write_page
 from fedcmoo.report.table import Table
 from fedcmoo.reproduce.claims import ABSENT, FAILS, HOLDS, OPEN, OURS, all_claims, claims_table
 from fedcmoo.reproduce.outcome import Outcome
+from fedcmoo.reproduce.paper import CELEBA
 from fedcmoo.reproduce.targets import TARGETS
 
 TITLE = "FedCMOO, reproduced"
@@ -67,7 +68,18 @@ def count_verdicts(outcomes: Sequence[Outcome]) -> str:
     missing = ", ".join(name for name in TARGETS if name not in made)
     own = sum(claim.where == OURS for claim in all_claims())
     text = f"The verdicts on {count.total() - own} claims of the paper and {own} of our own: {verdicts}."
+    text = f"{text} {count_decided(outcomes)}"
     return f"{text} Not made: {missing}." if missing else text
+
+
+def count_decided(outcomes: Sequence[Outcome]) -> str:
+    """How many of the paper's claims that need no CelebA were decided, one way or the other."""
+    parts = {claim.id: (claim.part,) if claim.part else TARGETS[claim.target].parts for claim in all_claims()}
+    free = {c.id for c in all_claims() if c.where != OURS and not set(parts[c.id]) & set(CELEBA)}
+    every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
+    decided = sum(verdict.verdict in (HOLDS, FAILS) for verdict in every if verdict.claim.id in free)
+    share = f"{decided / len(free):.0%}"
+    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} are decided ({share})."
 
 
 def _section(outcome: Outcome) -> Section:

@@ -5,6 +5,7 @@ from fedcmoo.weights.base import WEIGHTS, RememberingWeights, Rule, Weights, che
 from fedcmoo.weights.find_weights import FindWeights
 from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
+from fedcmoo.weights.near_equal import NearEqual
 from fedcmoo.weights.normalized import Normalized
 from fedcmoo.weights.preference import check_preference, non_uniformity
 from fedcmoo.weights.projection import DualProj, UPGrad
@@ -16,6 +17,7 @@ WEIGHTS |= {
     "at-least-equal": AtLeastEqual,
     "find-weights": FindWeights,
     "min-norm": MinNorm,
+    "near-equal": NearEqual,
     "normalized": Normalized,
     "dualproj": DualProj,
     "upgrad": UPGrad,
@@ -31,6 +33,7 @@ __all__ = [
     "FindWeights",
     "FindWeightsPref",
     "MinNorm",
+    "NearEqual",
     "Normalized",
     "PreferenceWeights",
     "RememberingWeights",

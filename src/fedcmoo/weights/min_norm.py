@@ -41,7 +41,23 @@ def min_norm(G: Matrix) -> Vector:
 
 @dataclass(frozen=True)
 class MinNorm:
-    """The weights of MGDA: the exact min-norm solution, whatever the previous weights were."""
+    """The weights of MGDA: the exact min-norm solution, whatever the previous weights were.
+
+    Args:
+        clip: weights are clipped to [clip, 1 - clip] and divided by their sum. 0 is MGDA; the solver of the paper's
+            FSMGDA runs has 0.001.
+
+    >>> MinNorm(clip=0.001)(np.ones(2) / 2, np.array([[1.0, 2.0], [2.0, 4.0]])).round(6).tolist()
+    [0.999, 0.001]
+    """
+
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.clip < 0.5:
+            raise ValueError(f"clip must be at least 0 and below 0.5, but got {self.clip}")
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:
-        return min_norm(G)
+        clipped = min_norm(G).clip(self.clip, 1 - self.clip)
+        new: Vector = clipped / clipped.sum()
+        return new

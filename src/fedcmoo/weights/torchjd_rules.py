@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fedcmoo.optional import MissingExtraError
+from fedcmoo.optional import MissingExtraError, pip_line
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.torchjd import EXTRA, aggregation, apply
 
@@ -28,7 +28,7 @@ class NamedRule(ABC):
         except MissingExtraError:
             raise
         except ImportError as error:  # torchjd is there, but not the solver that this rule needs
-            raise MissingExtraError(f"{error}. Or: pip install 'fedcmoo[{EXTRA}]'") from error
+            raise MissingExtraError(f"{error}. Or: {pip_line(EXTRA)}") from error
 
     @abstractmethod
     def make(self, M: int) -> Any:

@@ -2,6 +2,6 @@
 
 from fedcmoo.engines.remote.node import Node
 from fedcmoo.engines.remote.nodes import Transport
-from fedcmoo.engines.remote.session import Remote, RemoteSession, TooFewRepliesError
+from fedcmoo.engines.remote.session import Remote, RemoteSession
 
-__all__ = ["Node", "Remote", "RemoteSession", "TooFewRepliesError", "Transport"]
+__all__ = ["Node", "Remote", "RemoteSession", "Transport"]

@@ -23,6 +23,7 @@ from fedcmoo.engines.remote.protocol import (
     list_entry,
     read_share,
 )
+from fedcmoo.failures import bounded
 from fedcmoo.messages import BadMessageError
 from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
@@ -136,7 +137,10 @@ class NodeRegistry:
         for i in clients:
             if i in self._node_of:
                 by_node[self._node_of[i]] = (*by_node.get(self._node_of[i], ()), i)
-        return by_node, {i: "its node is not connected" for i in clients if i not in self._node_of}
+        why = "its node is not connected"
+        if self.refused:
+            why += f" ({len(self.refused)} nodes were refused, the last one since {list(self.refused.values())[-1]})"
+        return by_node, {i: why for i in clients if i not in self._node_of}
 
     def _refresh(self) -> None:
         """Forget nodes that are gone, ask new ones who they are, and read the answers that have arrived."""
@@ -156,8 +160,8 @@ class NodeRegistry:
                 try:
                     self._enter(node, outcome)
                 except (BadMessageError, ValueError) as error:
-                    self.refused[node] = str(error)
-                    log.warning("node %d takes no part: %s", node, error)
+                    self.refused[node] = bounded(str(error))
+                    log.warning("node %d takes no part: %s", node, self.refused[node])
 
     def _enter(self, node: int, outcome: Outcome) -> None:
         if isinstance(outcome, str):

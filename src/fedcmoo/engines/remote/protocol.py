@@ -27,9 +27,6 @@ VERSION = 3
 HEADER = 2**20
 """Bytes that a message may have for names and shapes."""
 
-REASON = 500
-"""Characters of a failure's reason that are kept."""
-
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
 
@@ -149,7 +146,7 @@ class Answer:
         answer = cls(token, entry(packet.values, "needs_model", bool))
         for i in request.clients:
             if f"failure-{i}" in packet.values:
-                answer.failures[i] = entry(packet.values, f"failure-{i}", str)[:REASON]
+                answer.failures[i] = entry(packet.values, f"failure-{i}", str)
             elif f"client-{i}" in packet.blobs:
                 answer.replies[i] = packet.blobs[f"client-{i}"]
                 if f"memory-{i}" in packet.values:

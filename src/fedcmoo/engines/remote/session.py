@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -12,22 +11,19 @@ from functools import cache
 
 import torch
 
+from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply
 from fedcmoo.engines.base import Session, blocks
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
 from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
+from fedcmoo.failures import ClientFailedError, FailureRule
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
-
-log = logging.getLogger(__name__)
-
-
-class TooFewRepliesError(RuntimeError):
-    """Fewer clients than the run's minimum replied: the run ends, and can be resumed from its last checkpoint."""
+from fedcmoo.validation import positive
 
 
 @dataclass(frozen=True)
@@ -37,19 +33,15 @@ class Remote:
     Args:
         transport: how to reach nodes.
         deadline: seconds that nodes have for one ask; later replies are left out.
-        min_replies: the run ends if fewer clients than this reply to an ask.
         start_deadline: seconds to wait at the start for a node for every client.
     """
 
     transport: Transport
     deadline: float = 600.0
-    min_replies: int = 1
     start_deadline: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("deadline", "min_replies", "start_deadline"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, but got {getattr(self, name)}")
+        positive(deadline=self.deadline, start_deadline=self.start_deadline)
 
     def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> RemoteSession:
         return RemoteSession(problem, channels, seed, sizes, self)
@@ -59,7 +51,8 @@ class RemoteSession(Session):
     """Requests to nodes, one for each node and ask; replies are checked, decoded and added up in client order."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Remote) -> None:
-        self.problem, self.channels, self.seed, self.sizes = problem, channels, seed, sizes
+        self.problem, self.channels = problem, with_client_test(channels, problem)
+        self.seed, self.sizes = seed, sizes
         self.settings = settings
         self._process = secrets.token_hex(8)
         self._serial = itertools.count()
@@ -72,20 +65,11 @@ class RemoteSession(Session):
         clients = server.cohort if ask.clients is None else ask.clients
         routes, lost = self._nodes.route(clients)
         shares = unequal({i: self._nodes.shares[i] for i in clients if i not in lost})
-        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes, shares)
+        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes, shares, server.on_failure)
         for i, reason in lost.items():
             replies.fail(i, reason)
         self._gather(ask, server, routes, shares, replies)
-        sums = replies.total
-        for i, reason in sums.failures.items():
-            log.warning("round %d, phase %s: client %d failed: %s", server.round + 1, ask.phase, i, reason)
-        if sums.count < self.settings.min_replies:
-            raise TooFewRepliesError(
-                f"at least {self.settings.min_replies} clients must answer, but {sums.count} did in phase "
-                f"{ask.phase!r} of round {server.round + 1}: {sums.failures}; "
-                f"nodes that were refused: {self._nodes.refused or 'none'}"
-            )
-        return sums
+        return replies.total
 
     def evaluate(self, server: Server, split: str) -> Scores:
         return self._local.evaluate(server, split)
@@ -126,7 +110,8 @@ class RemoteSession(Session):
                     self._has_model[node] = version
                 replies.add(answer)
             for request in left.values():
-                replies.add(_read(f"no answer within {self.settings.deadline:.0f} seconds", request))
+                replies.total.stalled |= set(request.clients)
+                replies.add(_read(f"no answer within {self.settings.deadline:g} seconds", request))
 
     def _request(
         self, ask: Ask, server: Server, version: str, clients: tuple[int, ...], shares: Mapping[int, Share]
@@ -168,9 +153,11 @@ class OrderedSum:
         clients: tuple[int, ...],
         sizes: Sizes,
         shares: Mapping[int, Share],
+        on_failure: FailureRule,
     ) -> None:
         self.total = Sums()
         self._channels, self._names, self._sizes, self._shares = channels, names, sizes, shares
+        self._on_failure = on_failure
         self._blocks = [list(block) for block in blocks(clients)]
         self._block = Sums()
         self._waiting: dict[int, tuple[bytes, str | None] | str] = {}
@@ -190,9 +177,10 @@ class OrderedSum:
         while self._blocks and self._blocks[0][0] in self._waiting:
             i = self._blocks[0].pop(0)
             outcome = self._waiting.pop(i)
-            if isinstance(outcome, str):
-                self._block.failures[i] = outcome
-            else:
+            # Whatever a sender from outside brings about is a failure of that sender.
+            with self._on_failure.of_client(self._block.failures, i):
+                if isinstance(outcome, str):
+                    raise ClientFailedError(outcome)
                 self._decode(i, *outcome)
             if not self._blocks[0]:
                 self._blocks.pop(0)
@@ -200,13 +188,8 @@ class OrderedSum:
                 self._block = Sums()
 
     def _decode(self, i: int, data: bytes, memory: str | None) -> None:
-        try:
-            reply = Message.decode(data, largest_message(self._sizes))
-            share = self._shares.get(i)
-            add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", share)
-        except Exception as error:  # whatever a sender from outside brings about is a failure of that sender
-            self._block.failures[i] = f"{type(error).__name__}: {error}"
-            return
+        reply = Message.decode(data, largest_message(self._sizes))
+        add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", self._shares.get(i))
         if memory is not None:
             self._block.client_states[i] = Message(
                 digest=torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)

@@ -84,7 +84,7 @@ class ModelCache(Folder):
         """Keep a model; gradients at the one before are deleted."""
         for old in self.path.glob("first-*"):
             old.unlink(missing_ok=True)
-        self.write("model", version, {"x": model.x, "buffers": model.buffers, "counters": model.counters})
+        self.write("model", version, model.arrays)
 
     def read_model(self, version: str) -> State | None:
         """The model of this version."""
@@ -126,7 +126,8 @@ class CachingWorker(Worker):
         arrays = self.cache.read(name, token)
         kept = None
         if arrays is not None:
-            kept = FirstStep(**{key: array.to(self.model.device) for key, array in arrays.items()})
+            J, buffers, counters = (arrays[key].to(self.model.device) for key in ("J", "buffers", "counters"))
+            kept = FirstStep(J, buffers, counters)
         self._kept, self._kept_for = ({} if kept is None else {i: kept}), (request.round, request.version)
         result = super().reply(state, request, i)
         first = self._kept.get(i)

@@ -14,7 +14,7 @@ the protocol learns the sum alone, even together with any third of the clients. 
 refused, so the server cannot take part as a client of its own making. The protocol does not stop clients from sending
 wrong codes, or a server from ending rounds.
 
-Needs the extra: pip install "fedcmoo[privacy]".
+Needs the extra `privacy`.
 
 References:
     Bonawitz, Ivanov, Kreuter, Marcedone, McMahan, Patel, Ramage, Segal and Seth. Practical secure aggregation for

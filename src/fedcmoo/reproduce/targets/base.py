@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedcmoo.report.table import CsvRow, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.runs import Labelled, Runs
+from fedcmoo.reproduce.runs import Labelled, NotMeasuredError, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig, falls_short, scale_line
 from fedcmoo.run import SavedRun
 
@@ -28,6 +28,8 @@ class Target(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     parts: ClassVar[tuple[str, ...]]
+    needs_all_labels: ClassVar[bool] = True
+    """Whether `make` needs the runs of all labels, with the same seeds; else it takes what there is."""
 
     @abstractmethod
     def plan(self, study: Study, part: str) -> Plan:
@@ -51,8 +53,27 @@ class Target(ABC):
         return scale_line(of_own, of_full, missing, all(self.is_full(study, part) for part in own))
 
     def results(self, study: Study, part: str, runs: Runs) -> Labelled:
-        """The runs of a part; whatever is not there yet is made."""
-        return {label: [runs.get(config) for config in seeds] for label, seeds in self.plan(study, part).items()}
+        """The runs of a part. Whatever is not there yet is made, unless `runs` are to be finished ones only."""
+        plan = self.plan(study, part)
+        if not runs.only_finished:
+            return {label: [runs.get(config) for config in seeds] for label, seeds in plan.items()}
+        found = {label: [run for config in seeds if (run := runs.find(config))] for label, seeds in plan.items()}
+        if self.needs_all_labels:
+            whole = set.intersection(*({run.seed for run in same} for same in found.values()))
+            found = {label: [run for run in same if run.seed in whole] for label, same in found.items()}
+        if not any(found.values()):
+            raise NotMeasuredError("not measured yet: its runs are not finished")
+        return {label: same for label, same in found.items() if same}
+
+    def not_measured(self, study: Study, results: Results) -> str:
+        """Which runs of the parts that are there are missing, for the line about the scale; empty if none."""
+        missing = []
+        for part, found in results.items():
+            for label, configs in self.plan(study, part).items():
+                there = {run.seed for run in found.get(label, ())}
+                seeds = [str(config.seed) for config in configs if config.seed not in there]
+                missing += [f"{part} {label} seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] if seeds else []
+        return f"; not measured yet: {'; '.join(missing)}" if missing else ""
 
 
 def percent(run: SavedRun) -> list[float]:
@@ -68,12 +89,20 @@ def mean_percent(run: SavedRun) -> float:
 def differences(
     first: Sequence[SavedRun], second: Sequence[SavedRun], value: Callable[[SavedRun], float]
 ) -> list[float]:
-    """A number of the first runs minus that of the second, seed by seed."""
-    return [value(a) - value(b) for a, b in zip(first, second, strict=True)]
+    """A number of the first runs minus that of the second, for every seed that both have."""
+    return [value(a) - value(b) for a, b in same_seeds(first, second)]
+
+
+def same_seeds(*labels: Sequence[SavedRun]) -> list[tuple[SavedRun, ...]]:
+    """The runs of several labels side by side, for every seed that all of them have."""
+    first, *others = ({run.seed: run for run in same} for same in labels)
+    return [(run, *(other[seed] for other in others)) for seed, run in first.items() if all(seed in o for o in others)]
 
 
 def pair_cell(runs: Sequence[SavedRun]) -> str:
     """The final accuracies of two objectives, mean and spread over seeds."""
+    if not runs:
+        return "not measured"
     return " / ".join(mean_and_spread([percent(run)[k] for run in runs]) for k in range(2))
 
 

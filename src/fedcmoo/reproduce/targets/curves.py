@@ -12,7 +12,7 @@ from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
+from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent, same_seeds
 from fedcmoo.reproduce.targets.table1 import METHODS
 from fedcmoo.run import SavedRun
 
@@ -23,6 +23,7 @@ class Curves(Target):
     name: ClassVar[str] = "curves"
     title: ClassVar[str] = "Figure 1 and appendix E.1: learning curves"
     parts: ClassVar[tuple[str, ...]] = EXPERIMENTS
+    needs_all_labels: ClassVar[bool] = False
 
     def plan(self, study: Study, part: str) -> Plan:
         return study.methods(part, METHODS)
@@ -35,9 +36,9 @@ class Curves(Target):
         ]
         measured = {}
         for part, runs in results.items():
-            fedcmoo, fsmgda = runs["FedCMOO"], runs["FSMGDA"]
+            fedcmoo, fsmgda, pref = (runs.get(label, ()) for label in ("FedCMOO", "FSMGDA", "FedCMOO-Pref"))
             measured[f"speed-{part}"] = lead(fedcmoo, fsmgda)
-            measured[f"pref-slower-{part}"] = lead(fedcmoo, runs["FedCMOO-Pref"])
+            measured[f"pref-slower-{part}"] = lead(fedcmoo, pref)
             measured[f"final-loss-{part}"] = loss_lead(fedcmoo, fsmgda)
             if part not in TABLE1:  # whose accuracies are the table's claims
                 measured[f"final-accuracy-{part}"] = differences(fedcmoo, fsmgda, mean_percent)
@@ -48,13 +49,13 @@ def lead(first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
     """Mean test accuracy in percent of the first runs minus that of the second, averaged over the evaluations."""
     return [
         100 * float(np.mean(np.subtract(a.curve("accuracy"), b.curve("accuracy"))))
-        for a, b in zip(first, second, strict=True)
+        for a, b in same_seeds(first, second)
     ]
 
 
 def loss_lead(first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
     """By how many percent the final mean loss of the first runs is below that of the second."""
-    return [100 * (1 - a.mean("loss") / b.mean("loss")) for a, b in zip(first, second, strict=True)]
+    return [100 * (1 - a.mean("loss") / b.mean("loss")) for a, b in same_seeds(first, second)]
 
 
 def _chart(metric: str, results: Results, note: str) -> Chart:

@@ -1,0 +1,206 @@
+"""Jobs for workers that may be lost or stall: their jobs are done again, by others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from fedcmoo.engines.base import BlockSession
+from fedcmoo.parameters import State
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Sums
+from fedcmoo.validation import at_least_one, positive
+from fedcmoo.worker import AskClients, Job
+
+log = logging.getLogger(__name__)
+
+STARTING = 300.0
+"""Seconds that a worker has at least to import torch and to load the problem."""
+
+W = TypeVar("W", bound=Hashable)
+
+
+class WorkerError(ChildProcessError):
+    """Workers could not be started, or were lost again and again."""
+
+
+class WorkerSettings(Protocol):
+    """What engines with workers have in common.
+
+    Attributes:
+        workers: how many.
+        deadline: seconds that a worker has for one client of a job (and for one batch of an evaluation). A worker
+            that takes longer is replaced, as one that was lost.
+        retries: how often the same job is done again before it is a failure of its clients.
+    """
+
+    @property
+    def workers(self) -> int | None: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+
+
+def check_workers(settings: WorkerSettings) -> None:
+    """Raise unless the settings are possible."""
+    at_least_one(workers=settings.workers)
+    positive(deadline=settings.deadline)
+    if settings.retries < 0:
+        raise ValueError(f"retries must not be negative, but got {settings.retries}")
+
+
+class WorkerSession(BlockSession, Generic[W]):
+    """A session with workers, and the job of each. A subclass says how to reach them.
+
+    A job whose worker was lost is done again by another one: that costs time and changes nothing, since clients are
+    pure functions. If that happens too often, its clients have failed, and the run's rule for failures applies.
+    """
+
+    def __init__(self, problem: Problem, settings: WorkerSettings, count: int) -> None:
+        super().__init__(problem)
+        self.count, self._limits = count, settings
+        self.workers: list[W] = []
+        self._job_of: dict[W, int] = {}
+        self._since: dict[W, float] = {}  # when each was sent something to which it has not replied
+        self._bad_starts = 0
+
+    @abstractmethod
+    def start(self) -> W | None:
+        """Start a worker, which will say when it is ready; None if there is no memory for another one."""
+
+    @abstractmethod
+    def publish(self, state: State) -> None:
+        """Let all workers, also those of later, know the model."""
+
+    @abstractmethod
+    def send(self, worker: W, job: Job) -> None:
+        """Send a job to a worker; whether it is dead shows later."""
+
+    @abstractmethod
+    def receive(self, timeout: float | None) -> Iterator[tuple[W, Sums | str | None]]:
+        """Wait until some workers have something to say: None when they are ready, sums, or how they were lost ("" for
+        what `end` says)."""
+
+    @abstractmethod
+    def end(self, worker: W) -> str:
+        """End a worker, whatever it is doing; returns how it ended."""
+
+    def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
+        self.start_missing()
+        self.publish(state)
+        work = _Work(jobs)
+        try:
+            for n in range(len(jobs)):
+                self._assign(work)
+                while n not in work.done:
+                    self._collect(work)
+                    self._assign(work)
+                yield work.done.pop(n)
+        finally:
+            self.end_busy()
+
+    def end_busy(self) -> None:
+        """End the workers that have a job, since the run was interrupted."""
+        for worker in list(self._job_of):
+            self._forget(worker)
+            self.end(worker)
+
+    def start_missing(self) -> None:
+        """Start workers until there are as many as there should be, or as memory allows."""
+        while len(self.workers) < self.count and (worker := self.start()) is not None:
+            self.workers.append(worker)
+            self._since[worker] = time.monotonic()
+
+    def _assign(self, work: _Work) -> None:
+        """Give every free worker a job, if there is one for it."""
+        for place, worker in enumerate(self.workers):
+            if worker in self._since or not work.waiting:
+                continue
+            n = work.take(place, self.count)
+            self._job_of[worker], self._since[worker] = n, time.monotonic()
+            self.send(worker, work.jobs[n])
+
+    def _collect(self, work: _Work) -> None:
+        """Take what workers have to say, and replace those that say nothing for too long."""
+        until = {worker: since + self._seconds(worker, work) for worker, since in self._since.items()}
+        timeout = max(0.0, min(until.values()) - time.monotonic()) if until else None
+        for worker, outcome in self.receive(timeout):
+            until.pop(worker, None)
+            if isinstance(outcome, str):
+                self._lost(worker, work, outcome)
+                continue
+            del self._since[worker]
+            if outcome is None:
+                self._bad_starts = 0
+            else:
+                work.done[self._job_of.pop(worker)] = outcome
+        for worker in [worker for worker, when in until.items() if when <= time.monotonic()]:
+            self._lost(worker, work, f"no reply within {self._seconds(worker, work):g} seconds", stalled=True)
+
+    def _seconds(self, worker: W, work: _Work) -> float:
+        """How long a worker may take for what it is doing."""
+        if worker not in self._job_of:
+            return max(STARTING, self._limits.deadline)
+        job = work.jobs[self._job_of[worker]]
+        return self._limits.deadline * (len(job.clients) if isinstance(job, AskClients) else 1)
+
+    def _forget(self, worker: W) -> int | None:
+        self.workers.remove(worker)
+        self._since.pop(worker, None)
+        return self._job_of.pop(worker, None)
+
+    def _lost(self, worker: W, work: _Work, why: str, stalled: bool = False) -> None:
+        """Replace a worker; its job is done again, or is a failure of its clients."""
+        n = self._forget(worker)
+        how = self.end(worker)
+        why = why or how
+        log.warning("a worker is replaced: %s", why)
+        if n is None:
+            self._bad_starts += 1
+            if self._bad_starts > self._limits.retries:
+                raise WorkerError(f"{self._bad_starts} workers ended while they started ({why}); see what they printed")
+            self.start_missing()
+            return
+        self.start_missing()
+        work.losses[n] += 1
+        if work.losses[n] <= self._limits.retries:
+            work.waiting.insert(0, n)
+        else:
+            work.done[n] = self._failed(work.jobs[n], work.losses[n], why, stalled)
+
+    def _failed(self, job: Job, losses: int, why: str, stalled: bool) -> Sums:
+        sums = Sums()
+        clients = job.clients if isinstance(job, AskClients) else ()
+        error = WorkerError(
+            f"the worker of {f'clients {list(clients)}' if clients else 'an evaluation'} was lost {losses} times in a "
+            f"row ({why}); fewer workers or a smaller batch_size need less memory, a longer deadline gives more time, "
+            "and on_failure='skip' goes on without such clients"
+        )
+        if not isinstance(job, AskClients):
+            raise error
+        for i in job.clients:
+            job.request.on_failure.failed(sums.failures, i, error)
+        sums.stalled = set(job.clients) if stalled else set()
+        return sums
+
+
+class _Work:
+    """One call of `run`: its jobs, those that nobody has begun, those that are done, and lost workers by job."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.waiting = list(range(len(jobs)))
+        self.done: dict[int, Sums] = {}
+        self.losses: Counter[int] = Counter()
+
+    def take(self, place: int, places: int) -> int:
+        """The next job of the worker at a place: job n belongs to place n modulo the number of places, so that a block
+        of clients finds the gradients of the round's earlier asks. A worker without jobs takes the last of another."""
+        n = next((n for n in self.waiting if n % places == place), self.waiting[-1])
+        self.waiting.remove(n)
+        return n

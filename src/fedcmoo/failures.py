@@ -1,0 +1,116 @@
+"""What a run does about clients that fail: one rule for all engines, applied where replies are added up."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from fedcmoo.validation import at_least_one
+
+LONGEST = 300
+"""Characters of a failure's reason that are kept."""
+
+SHOWN = 3
+"""So many failures are part of an error's message; further ones are counted."""
+
+
+class ClientFailedError(RuntimeError):
+    """A client on another machine failed, and the run does not go on without it."""
+
+
+class TooFewRepliesError(ConnectionError):
+    """Fewer clients than the run's minimum replied."""
+
+
+class FailureRule(ABC):
+    """A rule for failures: a client raised an error, sent what is refused, or did not reply in time."""
+
+    min_replies: int
+    """How many clients must reply to an ask; with fewer, the round is undone."""
+    pause: int
+    """For how many rounds a client that did not reply in time is not asked again."""
+
+    @abstractmethod
+    def failed(self, failures: dict[int, str], i: int, error: Exception) -> None:
+        """Record in `failures` why client i has no reply, or raise the error."""
+
+    @contextmanager
+    def of_client(self, failures: dict[int, str], i: int) -> Iterator[None]:
+        """What is done for client i alone: an exception is a failure of this client."""
+        try:
+            yield
+        except Exception as error:
+            self.failed(failures, i, error)
+
+    def check(self, replies: int, asked: int, failures: Mapping[int, str]) -> None:
+        """Raise `TooFewRepliesError` unless enough of the clients that were asked have replied."""
+        needed = max(1, min(self.min_replies, asked))
+        if replies < needed:
+            raise TooFewRepliesError(f"at least {needed} clients must reply, but {replies} did: {summary(failures)}")
+
+
+@dataclass(frozen=True)
+class Stop(FailureRule):
+    """The first failure ends the run, with the client's own error; what is done is saved.
+
+    The default for clients in this process and on this machine, where an error is usually a mistake in the code.
+    """
+
+    min_replies = 1
+    pause = 0
+
+    def failed(self, failures: dict[int, str], i: int, error: Exception) -> None:
+        raise ClientFailedError(f"client {i}: {bounded(str(error))}") if isinstance(error, ClientFailedError) else error
+
+
+@dataclass(frozen=True)
+class Skip(FailureRule):
+    """The round goes on without the clients that fail, and the history says which and why.
+
+    Args:
+        min_replies: how many clients must reply to an ask. With fewer the round is undone, and after several such
+            rounds in a row the run ends (see `Acceptance`).
+        pause: for how many rounds a client that did not reply in time is not asked again, so that a node that stalls
+            does not hold up every round.
+
+    >>> failures = {}
+    >>> Skip().failed(failures, 3, ValueError("no such sample:\\n17"))
+    >>> failures
+    {3: 'ValueError: no such sample: 17'}
+    """
+
+    min_replies: int = 1
+    pause: int = 5
+
+    def __post_init__(self) -> None:
+        at_least_one(min_replies=self.min_replies)
+        if not (isinstance(self.pause, int) and self.pause >= 0):
+            raise ValueError(f"pause must be a whole number that is not negative, but got {self.pause}")
+
+    def failed(self, failures: dict[int, str], i: int, error: Exception) -> None:
+        text = str(error)
+        failures[i] = bounded(text if isinstance(error, ClientFailedError) else f"{type(error).__name__}: {text}")
+
+
+FAILURE_RULES: dict[str, type[FailureRule]] = {"stop": Stop, "skip": Skip}
+
+
+def bounded(text: str) -> str:
+    """A text from somewhere else as one short line without control characters, for histories, logs and terminals.
+
+    >>> bounded("first\\x1b[31m\\nsecond")
+    'first[31m second'
+    """
+    start = " ".join(text[: 4 * LONGEST].split())
+    line = "".join(character for character in start if character.isprintable())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def summary(failures: Mapping[int, str]) -> str:
+    """The first failures, and how many there are besides."""
+    first = "; ".join(f"client {i}: {why}" for i, why in islice(failures.items(), SHOWN))
+    more = len(failures) - SHOWN
+    return f"{first or 'nobody was asked'}{f'; and {more} more' if more > 0 else ''}"

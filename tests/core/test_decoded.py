@@ -1,0 +1,89 @@
+"""What is well-formed may decode to what no client can have: it is refused, and a dropped G is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from fedcmoo import FedCMOO, fit
+from fedcmoo.client import Client
+from fedcmoo.compression import Quantizer, RandomizedSVD
+from fedcmoo.contributions import Arrays, Channel, Stage, add_reply
+from fedcmoo.engines import Local
+from fedcmoo.gram import OneWay, SumOfGrams, TwoWay
+from fedcmoo.gram.base import check_own
+from fedcmoo.messages import BadMessageError, Field, Message
+from fedcmoo.methods.base import LocalTraining
+from fedcmoo.optimizers import SGD
+from fedcmoo.parameters import FlatModel
+from fedcmoo.rounds import Sizes, Sums
+from tests.core.problems import TwoHeads, classification, quadratics
+
+
+def receive(contribution: object, **payload: torch.Tensor) -> None:
+    sizes = Sizes.of(FlatModel(TwoHeads(), lambda name: name.startswith("encoder")), 2)
+    message = Message.join({"part": Message(**payload)})
+    add_reply(Sums(), {"part": Channel(contribution)}, ["part"], message, sizes, "client 3")  # type: ignore[arg-type]
+
+
+def test_a_negative_variance_is_refused() -> None:
+    model = FlatModel(TwoHeads())
+    assert model.variances == ((8, 16),)  # after the eight running means
+    training = LocalTraining(0.1, 1, 8, SGD(), reuse_jacobian=False)
+    update, counters = torch.zeros(model.d), model.counters()
+    receive(training, update=update, buffers=model.buffers(), counters=counters)
+    with pytest.raises(BadMessageError, match="client 3: variances in 'buffers' must not be negative"):
+        receive(training, update=update, buffers=model.buffers() - 2, counters=counters)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [[[1.0, 5.0], [5.0, 1.0]], [[1.0, 0.5], [-0.5, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]],
+    ids=["products beyond norms", "not symmetric", "negative norm"],
+)
+def test_products_that_no_gradients_have_are_refused(own: list[list[float]]) -> None:
+    contribution = SumOfGrams().contribution(None)
+    receive(contribution, own=torch.tensor([[1.0, -0.9], [-0.9, 1.0]]))
+    with pytest.raises(BadMessageError, match="client 3: 'own' must be the products of a client's gradients"):
+        receive(contribution, own=torch.tensor(own))
+
+
+def test_products_of_gradients_of_any_size_are_not_refused() -> None:
+    draws = torch.Generator().manual_seed(0)
+    for exponent in range(-18, 18):
+        h = 10.0**exponent * torch.randn(5, 40, generator=draws)
+        h[3] = 2 * h[1]  # parallel gradients attain the bound
+        part = h[:, :20]
+        check_own(h @ h.T, "client 0")
+        check_own((h.double() @ h.T.double() - part.double() @ part.T.double()).float(), "client 0", part @ part.T)
+
+
+@dataclass(frozen=True)
+class Enlarged(Stage):
+    """Finite arrays whose sum, or whose product, is not."""
+
+    size: float
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        return {name: torch.full_like(array, self.size) if name == "h" else array for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("gram", [TwoWay(Quantizer()), TwoWay(RandomizedSVD(), budget=2), OneWay(Quantizer())])
+@pytest.mark.parametrize("size", [1e19, 3e38])
+def test_huge_replies_do_not_crash_the_server(gram: TwoWay | OneWay, size: float) -> None:
+    problem = classification()
+    method = FedCMOO(gram=gram, local_steps=1)
+    result = fit(problem, method, 2, clients_per_round=8, engine=Local(), stages=[Enlarged(size)], on_failure="skip")
+    for record in result.history:
+        dropped = record.notes.get("gram_dropped") == 1.0 and record.gram is None
+        assert dropped or record.undone or record.failures
+
+
+def test_no_note_where_nothing_is_dropped() -> None:
+    result = fit(quadratics(), FedCMOO(), 2, engine=Local())
+    assert all("gram_dropped" not in record.notes and record.gram is not None for record in result.history)
+    assert np.isfinite(result.history[-1].gram).all()  # type: ignore[arg-type]

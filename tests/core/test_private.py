@@ -1,0 +1,258 @@
+"""Private heads stay at their clients, and every client is evaluated with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, accuracy, fit
+from fedcmoo.callbacks import BestModel, Callback, EarlyStop
+from fedcmoo.callbacks.base import Training
+from fedcmoo.checkpoint import Checkpoint
+from fedcmoo.client_scores import distribution
+from fedcmoo.drift import FedProx, Scaffold
+from fedcmoo.engines import Engine, Local, Pool
+from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.history import Record, read_history
+from fedcmoo.methods import Method
+from fedcmoo.privacy.differential import DifferentialPrivacy
+from tests.core.problems import TwoHeads
+
+N = 6
+SMALL: dict[str, Any] = {"local_steps": 3, "batch_size": 8}
+
+
+def personal(**settings: Any) -> Problem:
+    """Two classifications whose classes have other names at every client: only private heads can tell them all."""
+    g = torch.Generator().manual_seed(0)
+    teacher = torch.randn(2, 6, 3, generator=g)
+
+    def draw(i: int, n: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        x = torch.randn(n, 6, generator=g)
+        return x, (((x @ teacher[0]).argmax(1) + i) % 3, ((x @ teacher[1]).argmax(1) + i) % 3)
+
+    objectives = [Objective(name, cross_entropy, [accuracy]) for name in ("first", "second")]
+    clients = [draw(i, 40) for i in range(N)]
+    return Problem(TwoHeads(dropout=0.0), objectives, clients, client_test=[draw(i, 50) for i in range(N)], **settings)
+
+
+def private() -> Problem:
+    return personal(private=("heads",))
+
+
+class Keep(Callback):
+    """What the server has at the end."""
+
+    def on_start(self, training: Training) -> None:
+        self.training = training
+
+
+METHODS: list[Method] = [
+    FedCMOO(**SMALL),
+    FSMGDA(**SMALL),
+    FedAvg(drift=Scaffold(), **SMALL),
+    FedAvg(drift=FedProx(mu=0.1), **SMALL),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_every_engine_gives_the_same_bits_and_private_parameters_stay_where_they_are(
+    method: Method, tmp_path: Path
+) -> None:
+    problem = private()
+    nodes = Loopback(tmp_path, problem, method, nodes=3)
+    engines: list[Engine] = [Local(), Pool(workers=2), Remote(nodes)]
+    runs = [fit(problem, method, 3, clients_per_round=4, engine=engine, evaluate_every=1) for engine in engines]
+    for other in runs[1:]:
+        assert [r.without_time() for r in other.history] == [r.without_time() for r in runs[0].history]
+    public = sum(p.numel() for p in problem.model.get_submodule("encoder").parameters())
+    d = sum(p.numel() for p in problem.model.parameters())
+    for _, packet in nodes.sent:
+        if "model" in packet.blobs:  # parameters, BatchNorm's means and variances and its counter; a header
+            assert len(packet.blobs["model"]) < 4 * (public + 16) + 8 + 400 < 4 * d + 400
+    changed = runs[0].model.state_dict()
+    assert not torch.equal(changed["encoder.0.weight"], problem.model.state_dict()["encoder.0.weight"])
+    assert torch.equal(changed["heads.0.weight"], problem.model.state_dict()["heads.0.weight"])
+
+
+def test_updates_cost_what_public_parameters_do() -> None:
+    problem = private()
+    public = sum(p.numel() for p in problem.model.get_submodule("encoder").parameters())
+    result = fit(problem, FedAvg(**SMALL), 1, clients_per_round=4, engine=Local())
+    assert result.history[0].up == {"train": 4 * (4 * (public + 16) + 8)}  # and BatchNorm's buffers
+
+
+def test_clients_that_disagree_learn_with_private_heads_only() -> None:
+    """Labels are renamed at every client, so one model for all can be right in a third of the cases."""
+    last = [
+        fit(problem, FedCMOO(client_lr=0.2, **SMALL), 40, clients_per_round=N, engine=Local()).history[-1]
+        for problem in (private(), personal())
+    ]
+    (own, common) = (record.client_test["first"]["accuracy"]["mean"] for record in last if record.client_test)
+    assert own > 0.75
+    assert common < 0.5
+
+
+def test_with_one_step_a_private_head_takes_its_own_gradient_step() -> None:
+    """FedAvg over all clients: the head of client i moves by -lr ∇f_i, the body by the mean over clients."""
+    problem, keep = private(), Keep()
+    method = FedAvg(client_lr=0.1, local_steps=1, batch_size=None, weights=[1.0, 0.0])
+    result = fit(problem, method, 1, clients_per_round=N, engine=Local(), callbacks=[keep])
+    bodies = []
+    for i, (x, (target, _)) in enumerate(problem.clients):
+        model = TwoHeads(dropout=0.0).train()
+        loss = cross_entropy(model(x)[0], target)
+        bodies.append(_flat(torch.autograd.grad(loss, list(model.encoder.parameters()), retain_graph=True)))
+        head = list(model.heads[0].parameters())
+        stepped = _flat(head) - 0.1 * _flat(torch.autograd.grad(loss, head))
+        own = keep.training.server.client_states[i]["private/x"]
+        assert torch.allclose(own[: len(stepped)], stepped, atol=1e-6)
+    before, after = (_flat(list(m.get_submodule("encoder").parameters())) for m in (problem.model, result.model))
+    assert torch.allclose(before - after, 0.1 * torch.stack(bodies).mean(dim=0), atol=1e-6)
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([t.detach().reshape(-1) for t in tensors])
+
+
+class StopAfter(Callback):
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def after_round(self, record: Record) -> bool:
+        return record.round == self.rounds
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_resumed_run_goes_on_with_the_private_parameters(remote: bool, tmp_path: Path) -> None:
+    problem, method = private(), FedCMOO(**SMALL)
+
+    def run(name: str, rounds: int, **settings: Any) -> list[Record]:
+        engine = Remote(Loopback(tmp_path / f"nodes-{name}", problem, method, nodes=2)) if remote else Local()
+        options: dict[str, Any] = {
+            "clients_per_round": 4,
+            "engine": engine,
+            "evaluate_every": 2,
+            "folder": tmp_path / name,
+        }
+        fit(problem, method, rounds, **options, **settings)
+        return [record.without_time() for record in read_history(tmp_path / name / "history.jsonl")]
+
+    whole = run("whole", 6)
+    run("parts", 6, callbacks=[StopAfter(3)])
+    assert run("parts", 6, resume=True) == whole
+    checkpoint = Checkpoint.decode((tmp_path / "whole" / "checkpoint.safetensors").read_bytes())
+    heads = [name for name in checkpoint.arrays if name.startswith("client.") and name.endswith("private/x")]
+    assert bool(heads) is not remote  # nodes keep their own; the server has a digest
+
+
+def test_client_metrics_are_those_of_each_client_computed_by_hand() -> None:
+    problem = personal()
+    result = fit(problem, FedAvg(**SMALL), 1, engine=Local())
+    model = result.model.eval()
+    losses, right = [], []
+    assert problem.client_test is not None
+    with torch.no_grad():
+        for x, (target, _) in problem.client_test:
+            losses.append(cross_entropy(model(x)[0], target).item())
+            right.append((model(x)[0].argmax(1) == target).double().mean().item())
+    found = result.history[0].client_test
+    assert found is not None
+    assert found["first"]["loss"]["mean"] == pytest.approx(np.mean(losses), abs=1e-6)
+    assert found["first"]["loss"]["worst_tenth"] == pytest.approx(max(losses), abs=1e-6)
+    assert found["first"]["loss"]["spread"] == pytest.approx(np.std(losses), abs=1e-6)
+    assert found["first"]["accuracy"]["worst_tenth"] == pytest.approx(min(right))
+    assert found["first"]["accuracy"]["q50"] == pytest.approx(np.median(right))
+    assert result.scores["first"]["accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_the_worst_tenth_are_a_tenth_of_the_clients() -> None:
+    values = np.random.default_rng(0).permutation(25.0 * np.arange(25))
+    assert distribution(values, higher_is_better=True)["worst_tenth"] == 25.0  # of 0, 25 and 50
+    assert distribution(values, higher_is_better=False)["worst_tenth"] == 23 * 25.0
+
+
+def test_early_stop_and_best_model_go_by_the_worst_off_clients() -> None:
+    problem = personal()
+    best = BestModel("accuracy", split="client_test", statistic="worst_tenth")
+    stop = EarlyStop("accuracy", patience=2, split="client_test", statistic="worst_tenth")
+    history = fit(problem, FedAvg(**SMALL), 30, engine=Local(), evaluate_every=1, callbacks=[best, stop]).history
+    worst = [
+        np.mean([record.client_test[name]["accuracy"]["worst_tenth"] for name in ("first", "second")])
+        for record in history
+        if record.client_test
+    ]
+    assert len(history) < 30
+    assert best.round == 1 + int(np.argmax(worst))
+    assert len(history) == best.round + 2
+
+
+def test_clients_without_test_data_or_labels_do_not_count() -> None:
+    problem = personal()
+    assert problem.client_test is not None
+    some: list[Any] = [None, *problem.client_test[1:]]
+    some[1] = (some[1][0], (some[1][1][0], torch.full((50,), -1)))
+    found = fit(replace(problem, client_test=some), FedAvg(**SMALL), 1, engine=Local()).history[0].client_test
+    without = [None, None, *problem.client_test[2:]]
+    fewer = fit(replace(problem, client_test=without), FedAvg(**SMALL), 1, engine=Local()).history[0].client_test
+    assert found is not None
+    assert fewer is not None
+    assert found["second"] == fewer["second"]
+    assert found["first"] != fewer["first"]
+    nobody = [(x, (target, torch.full((50,), -1))) for x, (target, _) in problem.client_test]
+    with pytest.raises(ValueError, match="labels for every objective, but no client has any for 'second'"):
+        fit(replace(problem, client_test=nobody), FedAvg(**SMALL), 1, engine=Local())
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"private": ("tail",)}, "private names 'tail', but the model has no trainable parameter under that name"),
+        ({"private": ("encoder",)}, r"shared or private, but 'encoder\.0\.weight' is both"),
+        ({"private": ("encoder", "heads"), "shared": "all"}, "not private, but all of them are"),
+        ({"private": ("heads",), "test": (torch.zeros(1, 6), torch.zeros(1))}, "evaluated per client, but got test"),
+        ({"client_test": [None]}, r"one entry per client \(6\), but has 1"),
+    ],
+)
+def test_wrong_settings(settings: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        replace(personal(), **settings)
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="but MGDA's send gradients and train nothing"):
+        fit(private(), MGDA(), 1, engine=Local())
+    with pytest.raises(ValueError, match="privacy must cover all that clients send"):
+        fit(personal(), FedAvg(**SMALL), 1, privacy=DifferentialPrivacy(epsilon=1.0))
+
+
+class OwnNorm(nn.Module):
+    """BatchNorm in the private part: its statistics are private, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.own = nn.Linear(6, 4), nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.own(self.body(x))  # type: ignore[no-any-return]
+
+
+def test_buffers_under_a_private_name_are_private() -> None:
+    g, keep = torch.Generator().manual_seed(0), Keep()
+    clients = [(torch.randn(20, 6, generator=g) + i, torch.randint(0, 3, (20,), generator=g)) for i in range(3)]
+    problem = Problem(OwnNorm(), [Objective("class", cross_entropy)], clients, client_test=clients, private="own")
+    fit(problem, FedAvg(local_steps=1, batch_size=None), 1, engine=Local(), callbacks=[keep])
+    server = keep.training.server
+    assert server.sizes.buffers == server.sizes.counters == 0
+    for i, (x, _) in enumerate(clients):
+        mean = problem.model.get_submodule("body")(x).mean(dim=0).detach()
+        assert torch.allclose(server.client_states[i]["private/buffers"][:4], 0.1 * mean, atol=1e-5)
