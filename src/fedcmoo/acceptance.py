@@ -1,4 +1,4 @@
-"""Which model may replace the one before it: a round whose result is ruined is undone."""
+"""Acceptance of a round: a round that leaves an unusable model is undone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACCEPTED_LOSS = "accepted-loss"
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What a round makes of the server must be finite, and the norms of parameters and buffers within a bound.
+    """The model after a round must be finite, and the norms of its parameters and buffers within a bound.
 
     One reply may be finite, of the right shape, and so large that no client can compute anything with the mean. Such a
     round counts, and its record says why it was undone, but model, weights and memory are those from before it.

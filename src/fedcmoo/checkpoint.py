@@ -25,7 +25,7 @@ from fedcmoo.rounds import Server
 FORMAT = "fedcmoo checkpoint 2"
 MEMORY = "memory."
 CLIENT = "client."
-"""How the names of the arrays in the server's memory begin, and those in clients' memories."""
+"""Prefixes of the names of arrays in the server's memory and in the clients' memories."""
 
 BLANK = "0" * 64
 FIELD = b'"checksum":"'

@@ -120,7 +120,7 @@ class Client:
 
     @property
     def keeps_jacobian(self) -> bool:
-        """Whether J is kept for the first local step: a rule of sizes alone, so that all engines agree."""
+        """Whether J is kept for the first local step. It depends on sizes alone, so that all engines agree."""
         return self.problem.M * self.model.x.nbytes <= REUSE_LIMIT
 
     def random(self, purpose: str) -> torch.Generator:
@@ -287,7 +287,7 @@ class Client:
         return seeded(self.model.device, self.seed, self.round, self.i, purpose)
 
     def _batches(self, batch_size: int | None) -> Iterator[Tensor]:
-        """Indices of one batch after the other: shuffled epochs laid end to end. None for the whole data each time."""
+        """Indices of successive batches from shuffled epochs. With batch_size None, every batch is the whole data."""
         n = len(self.data)
         if batch_size is None or batch_size >= n:
             while True:

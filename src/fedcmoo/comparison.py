@@ -94,7 +94,7 @@ def compare(
             same one: `{"K = 5": FedCMOO(local_steps=5), "K = 20": FedCMOO(local_steps=20)}`.
         seeds: one run for each.
         rounds: T, of each run.
-        folder: each run gets a folder in it, and the same call again goes on where it was interrupted; None to write
+        folder: each run gets a folder in it, and the same call again continues where it was interrupted; None to write
             nothing.
         options: further arguments of `fit`.
 

@@ -1,4 +1,4 @@
-"""Contributions and channels: what clients compute for a round, and what happens to it on the way to the server.
+"""Contributions and channels: what clients compute for a round, and how it reaches the server.
 
 A contribution is one thing that is computed on a client and added up over the cohort: an update, a sketch of the
 Jacobian, M losses. A channel carries it, in the same way for every contribution and every engine:
@@ -89,7 +89,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Channel:
-    """The way of one contribution from clients to the server."""
+    """How one contribution travels from clients to the server."""
 
     contribution: Contribution
     stages: Sequence[Stage] = ()

@@ -35,9 +35,7 @@ def check_precision(precision: str, device: str) -> None:
             else torch.ops.mkldnn._is_mkldnn_bf16_supported()
         )
         if not has_it:
-            raise ValueError(
-                f"precision 'bfloat16' needs hardware for it, which {device!r} here has not; use 'float32'"
-            )
+            raise ValueError(f"precision 'bfloat16' needs hardware support, but {device!r} has none; use 'float32'")
 
 
 def check_device(device: str) -> None:

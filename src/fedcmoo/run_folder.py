@@ -70,7 +70,7 @@ class RunFolder:
         lost = 0 if resume else len(read_history(history))
         if lost:
             raise ValueError(
-                f"{self.path} already holds a run of {lost} rounds: go on with it by resume=True, or choose another"
+                f"{self.path} already holds a run of {lost} rounds: continue it with resume=True, or choose another"
             )
         records = self._load(server) if resume else []
         write_atomically(history, "".join(record.to_json() + "\n" for record in records).encode())
@@ -119,7 +119,7 @@ class RunFolder:
                 damage.append(f"{path} cannot be used: {error}")
                 continue
             if damage:
-                log.warning("%s; going on from the one before, of round %d", damage[0], checkpoint.round)
+                log.warning("%s; continuing from the previous one, of round %d", damage[0], checkpoint.round)
             if path.name == PREVIOUS:
                 os.replace(path, self.path / NEWEST)
             return records
@@ -132,7 +132,7 @@ class RunFolder:
         if different:
             raise ValueError(
                 f"{self.path} holds another run:\n{different}\n"
-                "go on with the settings and data it was begun with, or choose another folder"
+                "continue it with the settings and data it was started with, or choose another folder"
             )
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     data[len(data) // 2] ^= 4
     (copied / NEWEST).write_bytes(data)
     assert run(copied, resume=True) == [record.without_time() for record in read_history(finished / "history.jsonl")]
-    assert "going on from the one before, of round 4" in caplog.text
+    assert "continuing from the previous one, of round 4" in caplog.text
     assert (copied / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
 
 

@@ -119,7 +119,7 @@ def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(tmp_path: Path)
     assert read_history(folder / "history.jsonl")[-1].test == alone.history[-1].test
     for source, message in (
         ("tasks:nothing", "must be or return a fedcmoo.Problem, but is int"),
-        ("tasks:other", "the module tasks must have 'other', but has not"),
+        ("tasks:other", "the module tasks must define 'other', but does not"),
         ("absent:problem", "absent must be a module in"),
         ("tasks:", "must be given as MODULE:NAME"),
     ):

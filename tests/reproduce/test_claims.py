@@ -79,7 +79,7 @@ def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:
 
 
 def test_a_measurement_without_a_claim_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"must have every claim that rate measures, but has not \['unheard-of'\]"):
+    with pytest.raises(ValueError, match=r"must have every claim that rate measures, but lacks \['unheard-of'\]"):
         judge_target("rate", {"unheard-of": [1.0]}, ["valleys"], ["valleys"])
 
 

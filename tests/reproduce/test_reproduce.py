@@ -153,6 +153,14 @@ def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest
     assert "rate.svg" in (tmp_path / "README.md").read_text()
 
 
+def test_finished_only_trains_nothing(tmp_path: Path) -> None:
+    result = invoke("rate", "--rounds", "2", "--seeds", "0", "--finished-only", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "failed: rate valleys: not measured yet" in result.stderr
+    assert not (tmp_path / "runs").exists()
+    assert "not made: valleys: not measured yet" in (tmp_path / "README.md").read_text()
+
+
 def test_wrong_arguments() -> None:
     assert "did you mean 'table1'" in invoke("tabel1").stderr
     assert "whole numbers separated by commas" in invoke("rate", "--seeds", "a,b").stderr

@@ -66,7 +66,7 @@ def measure(
         names: of engines; all there are by default.
         rounds: how many rounds; the first counts as part of the start.
         nodes: Flower's SuperNodes, all on this machine.
-        say: is told what is being measured.
+        say: called with progress messages.
     """
     known = [*ENGINES, FLOWER]
     unknown = [name for name in names if name not in known]
@@ -115,7 +115,7 @@ def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Seque
 
 
 def table(costs: Sequence[EngineCost]) -> Table:
-    """The costs, for people."""
+    """The costs as a table."""
     rows = [
         [cost.engine, "–", "–", cost.remark]
         if cost.remark

@@ -103,7 +103,7 @@ class GramBench:
 
     @classmethod
     def load(cls, folder: Path) -> GramBench:
-        """The comparison that lies in a folder."""
+        """Read a comparison from a folder."""
         data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
         return cls(**{**data, "rows": [Row(**row) for row in data["rows"]]})
 

@@ -44,7 +44,7 @@ class PeakMemory:
 
 
 def reset_peak() -> None:
-    """From here on, `peak_bytes` is of what comes. Where the system has no such thing, nothing happens."""
+    """Reset the peak that `peak_bytes` reports; does nothing where the system does not support it."""
     _give_back_freed_memory()
     with contextlib.suppress(OSError):
         RESET.write_text("5")
@@ -67,7 +67,7 @@ def peak_bytes(with_children: bool = False) -> int | None:
 
 
 def _give_back_freed_memory() -> None:
-    """Workers keep what they free; whatever is used again of it would not be seen."""
+    """Return freed memory to the system: memory that workers keep and reuse would not count."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

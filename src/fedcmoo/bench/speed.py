@@ -41,7 +41,7 @@ GROWTH: Mapping[str, Sequence[int]] = {
     "objectives": (2, 5, 10, 20, 40),
     "width": (64, 256, 1024),
 }
-"""What of a synthetic problem grows, and how far; everything else stays at its default."""
+"""The sizes of a synthetic problem that are varied, one at a time."""
 
 
 def bench_speed(
@@ -64,7 +64,7 @@ def bench_speed(
         clients_per_round: the cohort's size.
         growth: what grows, as in `GROWTH`.
         repeats: how often each size is measured, in turn with the others.
-        say: is told what is being measured.
+        say: called with progress messages.
     """
     at_least_one(rounds=rounds, repeats=repeats)
     grown = []

@@ -1,5 +1,4 @@
-"""A problem of any size: as many clients, objectives and parameters as one likes, with data made when they are asked
-for."""
+"""A synthetic problem with any number of clients, objectives and parameters; data are generated on demand."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Perceptron(nn.Module):
 
 @dataclass(frozen=True)
 class LazyClients(Sequence[TensorData]):
-    """Clients whose data exist only while somebody looks at them; client i always gets the same."""
+    """Clients whose data are generated when they are accessed; client i always has the same data."""
 
     clients: int
     objectives: int

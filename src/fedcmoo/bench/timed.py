@@ -26,7 +26,7 @@ class Clock:
     seconds: float = 0.0
 
     def time(self, work: Callable[[], T], timer: Callable[[], float] = time.perf_counter) -> T:
-        """Do something, and add its time."""
+        """Time a block and add its seconds."""
         start = timer()
         result = work()
         self.seconds += timer() - start
@@ -60,7 +60,7 @@ class TimedCompressor(Compressor):
     compressor: Compressor
     clock: Clock
 
-    unbiased: ClassVar[bool] = False  # the other one may be, which nobody asks here
+    unbiased: ClassVar[bool] = False  # not asked for here
 
     def least(self, shape: Shape) -> int:
         return self.compressor.least(shape)

@@ -1,4 +1,4 @@
-"""Weighting rules on a suite of problems: is a rule better than averaging, and which objective pays for it?"""
+"""Weighting rules against FedAvg on a suite of problems."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ app = typer.Typer(
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and end, if that is wanted."""
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"fedcmoo {__version__}")
         raise typer.Exit
@@ -37,7 +37,7 @@ def without_command(
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What the program can do before any command: tell its version."""
+    """Options of the program itself."""
 
 
 app.command()(run)

@@ -43,7 +43,7 @@ def traffic(
     """Train with updates in float32, in few bits and within small uploads, and compare accuracy and bytes.
 
     The paper's upload (a whole update, and a randomized SVD of d numbers) and FSMGDA are compared too. Each run has a
-    folder of its own; the same command again goes on where it was interrupted.
+    folder of its own; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.traffic import TrafficBench, configurations
     from fedcmoo.cli.resolving import given, numbers, resolve, seed_numbers

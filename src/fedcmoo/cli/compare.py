@@ -54,7 +54,7 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
-    Each run has a folder of its own; the same command again goes on where it was interrupted. A folder with runs of
+    Each run has a folder of its own; run the same command again to continue an interrupted one. A folder with runs of
     other settings is refused: choose another --out. A method may be compared with itself: the settings that follow it,
     as in fedcmoo+trips=1+server.momentum=0.9, are those of --set method.KEY=VALUE for this one alone.
 

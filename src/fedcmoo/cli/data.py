@@ -1,4 +1,4 @@
-"""`fedcmoo data`: get data sets, see which are there, look at how a problem deals them out."""
+"""`fedcmoo data`: download data sets, list them, and show how a problem distributes them over clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def get(
     ],
     data: DataFolder = None,
 ) -> None:
-    """Download data sets from their official places; go on where an earlier download was cut off."""
+    """Download data sets from their official sources; continue an interrupted download."""
     from fedcmoo.data.download import download
     from fedcmoo.data.folder import data_folder
 
@@ -43,7 +43,7 @@ def get(
 
 @app.command()
 def status(data: DataFolder = None, as_json: AsJson = False) -> None:
-    """Show which data sets are there, and which ready-made problems can be run with them."""
+    """Show which data sets are present, and which ready-made problems can be run with them."""
     from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
     from fedcmoo.data.folder import data_folder
 
@@ -76,7 +76,7 @@ def partition(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a problem deals its labels out to the clients, with the settings that `fedcmoo run` would use."""
+    """Show how a problem distributes its labels over the clients, with the settings that `fedcmoo run` would use."""
     from fedcmoo.cli.resolving import given, resolve
     from fedcmoo.data.skew import draw_skew
     from fedcmoo.report.static import save

@@ -1,4 +1,4 @@
-"""What the commands share before they start: options, consoles and errors for people. Nothing here imports torch."""
+"""Options, consoles and the printing of errors, which all commands share. Nothing here imports torch."""
 
 from __future__ import annotations
 

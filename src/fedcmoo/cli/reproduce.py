@@ -62,7 +62,7 @@ def reproduce(
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
 
     Runs are shared between targets and found again by their configuration; the same command goes on where it was
-    interrupted. What cannot be made (a data set is missing, say) is named at the end and costs itself only.
+    interrupted. What cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people():
         from fedcmoo.reproduce.command import choose, planned  # with matplotlib and all, a second or two
@@ -153,7 +153,7 @@ def _plan_table(runs: list[PlannedRun]) -> Table:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit in which people think of it.
+    """A duration in a readable unit.
 
     >>> duration(90), duration(9000), duration(900_000)
     ('1.5 minutes', '2.5 hours', '10.4 days')

@@ -58,7 +58,7 @@ def short_name(config: RunConfig) -> str:
 
 
 def known(kind: str, name: str, names: Collection[str]) -> None:
-    """Raise unless a name is one of those that there are."""
+    """Raise unless a name is known."""
     if name not in names:
         raise SettingsError(f"{kind} {name!r} is not known{suggestion(name, names)}")
 
@@ -117,7 +117,7 @@ def numbers(option: str, text: str) -> list[float]:
 
 
 def warn_of_no_checkpoint(folder: Path) -> None:
-    """Say it when a run that is to go on has rounds, but no checkpoint to go on from."""
+    """Print a notice if a run to resume has rounds but no checkpoint."""
     if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):
         err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 

@@ -62,7 +62,7 @@ def run(
     """Train one method on one problem: with no argument, FedCMOO on two handwritten digits.
 
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
-    checkpoint (go on with: fedcmoo resume FOLDER).
+    checkpoint (continue with: fedcmoo resume FOLDER).
     """
     from fedcmoo.cli.resolving import given, new_folder, resolve, short_name
     from fedcmoo.methods import METHODS
@@ -94,12 +94,14 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="the folder of an interrupted run")],
-    rounds: Annotated[int | None, typer.Option(help="go on to so many rounds", show_default="the run's")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="continue up to this many rounds", show_default="the run's")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run, bit for bit as if it had never stopped.
+    """Continue an interrupted run, bit for bit as if it had never stopped.
 
-    With --rounds also a finished run goes on.
+    With --rounds, a finished run can be extended.
     """
     from fedcmoo.cli.resolving import warn_of_no_checkpoint
     from fedcmoo.config import saved
@@ -128,7 +130,7 @@ def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorbo
     try:
         result = config.run(folder, callbacks, resume=resume)
     except KeyboardInterrupt:
-        err.print(f"interrupted; what is done is saved. Go on with: fedcmoo resume {folder}")
+        err.print(f"interrupted; what is done is saved. Continue with: fedcmoo resume {folder}")
         raise typer.Exit(130) from None
     if as_json:
         print_json(result.summary() | {"folder": str(folder)})

@@ -1,4 +1,4 @@
-"""Blocks of a vector, and which code each of them is worth."""
+"""Bit allocation: the blocks of a vector, and the code of each block."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Shape = tuple[int, int]
 """(M, d): one gradient a row."""
 
 NUMBER = 4
-"""Bytes of one number of a budget: budgets are counted in numbers of the model's usual size."""
+"""Bytes of one number of a budget: budgets are counted in float32 numbers."""
 
 
 BLOCK = 2**20
@@ -27,7 +27,7 @@ BLOCK = 2**20
 
 
 def row_blocks(M: int, d: int) -> Iterator[slice]:
-    """The rows of [M, d], as many at a time as have `BLOCK` entries."""
+    """The rows of [M, d] in groups of about `BLOCK` entries."""
     step = max(1, BLOCK // d)
     for start in range(0, M, step):
         yield slice(start, start + step)
@@ -83,7 +83,7 @@ class Compressor(ABC):
         """`decode`, without the check that its result is finite."""
 
     def check_budget(self, shape: Shape, budget: int) -> None:
-        """Raise unless the budget is enough, in the words of the setting that it comes from."""
+        """Raise unless the budget is enough; the error names the setting."""
         if budget < self.least(shape):
             M, d = shape
             raise ValueError(

@@ -17,7 +17,7 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True)
 class TopK(FloatCompressor):
-    """Sends the K entries of largest magnitude and where they stand; the others decode to zero.
+    """Sends the K entries of largest magnitude and their positions; the others decode to zero.
 
     That is the best approximation with K entries. The positions are a list of K indices of 32 bits or a bitmap of
     M·d bits, whichever leaves more of the budget to the entries: the bitmap where K is more than a 32nd of all.

@@ -46,7 +46,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         check_workers(self)
-        if self.address is None:  # a cluster's machines may have what this one has not
+        if self.address is None:  # a cluster's machines may have devices that this one lacks
             check_device(self.device)
 
     def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> RaySession:

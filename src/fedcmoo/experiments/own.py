@@ -63,4 +63,4 @@ class OwnProblem:
                 raise
             raise SettingsError(f"{module} must be a module in {Path.cwd()} or an installed one, but is none") from None
         except AttributeError:
-            raise SettingsError(f"the module {module} must have {name!r}, but has not") from None
+            raise SettingsError(f"the module {module} must define {name!r}, but does not") from None

@@ -58,7 +58,7 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
     Args:
         config: what to run; its engine does not matter.
         nodes: how many SuperNodes; clients are dealt out to them in turn.
-        say: is told what happens.
+        say: called with progress messages.
         timeout: seconds after which the run on Flower is given up.
     """
     if nodes < 1:

@@ -44,8 +44,8 @@ class Sketch(OnePhase):
             and the M x M matrix.
         bits: of an entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation gives them.
-        correction: whether clients send C_i. Without, G has a larger error, and a bias from the rounding to few bits,
-            but all that leaves a client is the sketch: this is what differential privacy takes.
+        correction: whether clients send C_i. Without it, G has a larger error and a bias from the rounding to few
+            bits, but the sketch is all that leaves a client, as differential privacy requires.
 
     References:
         Charikar, Chen and Farach-Colton. Finding frequent items in data streams. ICALP 2002.

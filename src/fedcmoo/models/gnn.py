@@ -17,12 +17,12 @@ WIDTH = 64
 class Set2Set(nn.Module):
     """One vector for each graph, whatever the order of its nodes (Vinyals et al., Order Matters, 2016).
 
-    An LSTM asks a question q, the graph answers with the mean r of its nodes x weighted by softmax(q · x) over
-    the graph, and (q, r) is what the LSTM sees next. After the last step (q, r) is the result.
+    An LSTM emits a query q; r is the mean of the graph's nodes x weighted by softmax(q · x) over the graph; and (q, r)
+    is the LSTM's next input. After the last step (q, r) is the result.
 
     Args:
         channels: the size C of a node's vector.
-        steps: the number of questions.
+        steps: the number of queries.
     """
 
     def __init__(self, channels: int, steps: int) -> None:

@@ -27,7 +27,7 @@ def parse_ratio(text: str, M: int | None = None) -> Preference:
 
 
 def ratio_text(preference: Sequence[float], separator: str = ":") -> str:
-    """The preference for people.
+    """The preference as text.
 
     >>> ratio_text((2.0, 1.0, 0.5))
     '2:1:0.5'

@@ -25,7 +25,7 @@ class Table:
         name: of its files.
         title: above it.
         header: the columns' names.
-        rows: cells for people.
+        rows: cells as text.
         records: the numbers behind them, one row of the CSV each; if there are none, the CSV has the cells.
         note: below it, such as the scale at which it was made.
     """
@@ -119,7 +119,7 @@ def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes for people; a dash where the number is not known.
+    """Bytes in a readable unit; a dash where the number is not known.
 
     >>> size(1_234_567), size(None)
     ('1.2 MB', '–')

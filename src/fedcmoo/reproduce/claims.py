@@ -159,7 +159,7 @@ def judge_target(
     claims = [claim for claim in all_claims() if claim.target == target]
     unknown = set(measured) - {claim.id for claim in claims}
     if unknown:
-        raise ValueError(f"claims.toml must have every claim that {target} measures, but has not {sorted(unknown)}")
+        raise ValueError(f"claims.toml must have every claim that {target} measures, but lacks {sorted(unknown)}")
     return [
         judge(claim, measured.get(claim.id, ()), set(parts if claim.part is None else [claim.part]) <= set(full))
         for claim in claims

@@ -1,4 +1,4 @@
-"""`reproduce`: make targets one after the other; what fails costs itself only, and what is done stays."""
+"""`reproduce`: make the targets one after the other. One that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def reproduce(
         study: at what scale.
         out: the folder of tables, figures and the page.
         runs: the runs.
-        say: is told what happens.
+        say: called with progress messages.
 
     Returns:
         What failed and why, by target and part; empty if all went well.

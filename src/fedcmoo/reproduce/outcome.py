@@ -20,7 +20,7 @@ class Made:
     """What a target makes of its results.
 
     Attributes:
-        tables, charts: for people.
+        tables, charts: for the page.
         measured: the quantities of claims by the claims' names, one number for each seed.
     """
 

@@ -1,4 +1,4 @@
-"""Gram matrices as they should be: what a noisy estimate of one is turned into where a rule needs a true one."""
+"""Repair of noisy estimates of a Gram matrix, for rules that need a positive semidefinite one."""
 
 from __future__ import annotations
 

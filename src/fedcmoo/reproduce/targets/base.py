@@ -29,7 +29,7 @@ class Target(ABC):
     title: ClassVar[str]
     parts: ClassVar[tuple[str, ...]]
     needs_all_labels: ClassVar[bool] = True
-    """Whether `make` needs the runs of all labels, with the same seeds; else it takes what there is."""
+    """Whether `make` needs the runs of all labels, with the same seeds; else it takes those that exist."""
 
     @abstractmethod
     def plan(self, study: Study, part: str) -> Plan:

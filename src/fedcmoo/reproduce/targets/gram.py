@@ -16,7 +16,7 @@ from fedcmoo.reproduce.targets.base import Plan, Results, Target
 
 SMALL_ROUNDS, SMALL_EVERY = 20, 4
 OURS = ("sketch", "one-way quantizer")
-"""Estimators that the paper has not."""
+"""Estimators that are not in the paper."""
 GAPS = {
     "gram-mask-one-way": ("one-way random mask", "one-way randomized SVD"),
     "gram-mask-two-way": ("two-way random mask, as run", "two-way randomized SVD, as run"),
