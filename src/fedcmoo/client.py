@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -133,23 +134,22 @@ class Client:
         One forward pass and M backward passes over the client's first batch of the round. Rows of objectives that the
         client does not own are zero. Gradients of private parameters follow after the first d columns.
         """
-        if self.first is not None:
-            return self.first.J
-        M, model = self.problem.M, self.model
-        J = model.x.new_empty(M, len(model.x)) if self.keeps_jacobian else model.rows(M)
-        if len(self.owned) < M:
-            J.zero_()
-        self._reset()
-        with self._dropout("first"):
-            index = next(self._batches(batch_size))
-            losses = self._forward(index, self.random("augment first"), self.owned)
-            for k, loss in zip(self.owned, losses, strict=True):
-                model.grad.zero_()
-                with during(f"in the gradient of objective {self.problem.objectives[k].name!r}"):
-                    loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
-                J[k] = model.grad
-        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
-        self.first = FirstStep(J, model.buffers(), model.counters())
+        if self.first is None:
+            M, model = self.problem.M, self.model
+            n = len(model.x)
+            J = model.x.new_empty(M, n) if self.keeps_jacobian else model.rows(M, n)
+            self._gradients(J, batch_size)
+            self.first = FirstStep(J, model.buffers(), model.counters())
+        return self.first.J
+
+    def shared_jacobian(self, batch_size: int | None) -> Tensor:
+        """h_i over the shared parameters: [M, d_shared]. A view into the worker's memory: it must not be changed or
+        kept. If the gradients are too large to be kept for the first local step, no other ones are computed."""
+        if self.keeps_jacobian:
+            return self.jacobian(batch_size)[:, : self.model.d_shared]
+        J = self.model.rows(self.problem.M, self.model.d_shared)
+        with self.model.only_shared():
+            self._gradients(J, batch_size)
         return J
 
     def losses(self) -> Tensor:
@@ -234,17 +234,24 @@ class Client:
         return self.state.x - model.x
 
     def train_each(
-        self, steps: int, lr: float, optimizer: Optimizer, batch_size: int | None
+        self,
+        steps: int,
+        lr: float,
+        optimizer: Optimizer,
+        batch_size: int | None,
+        corrections: Mapping[int, Correct] = MappingProxyType({}),
     ) -> tuple[Tensor, Tensor, Tensor]:
         """FSMGDA's local training: from x, K steps on each objective alone. Returns the M updates [M, d], and the
-        buffers (their mean) and counters after them. All objectives start from one forward pass and see the same
-        batches. Private parameters are changed by the sum of what the objectives change."""
+        buffers (their mean) and counters after them. All objectives see the same batches, and start from one forward
+        pass unless a correction is given for them, which may need its own. Private parameters are changed by the sum of
+        what the objectives change."""
         M, model = self.problem.M, self.model
         updates = model.x.new_zeros(M, len(model.x))
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
         for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
-            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, reuse_jacobian=True)
+            correct = corrections.get(k)
+            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct is None, correct)
             buffers += model.buffers() / len(self.owned)
         counters = model.counters()
         if self.sizes.private and self.owned:
@@ -253,6 +260,22 @@ class Client:
         return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
     # What follows is private to a client.
+
+    def _gradients(self, J: Tensor, batch_size: int | None) -> None:
+        """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
+        model = self.model
+        if len(self.owned) < len(J):
+            J.zero_()
+        self._reset()
+        with self._dropout("first"):
+            index = next(self._batches(batch_size))
+            losses = self._forward(index, self.random("augment first"), self.owned)
+            for k, loss in zip(self.owned, losses, strict=True):
+                model.grad.zero_()
+                with during(f"in the gradient of objective {self.problem.objectives[k].name!r}"):
+                    loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
+                J[k] = model.grad[: J.shape[1]]
+        self._check_finite(self.owned, [loss.detach() for loss in losses], J)
 
     def _keep_private(self) -> None:
         if self.sizes.private:

@@ -15,7 +15,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
-from fedcmoo.report.targets import Target, targets_table
+from fedcmoo.report.targets import Target, targets_chart, targets_table
 from fedcmoo.result import Result
 from fedcmoo.run_folder import holds_run
 from fedcmoo.settings import SettingsError, object_of
@@ -43,6 +43,10 @@ class Comparison:
     def targets(self, targets: Sequence[Target]) -> Table:
         """Rounds, seconds and upload until all targets are reached."""
         return targets_table(self.problem, targets, self.results)
+
+    def plot_targets(self, targets: Sequence[Target], path: str | Path | None = None) -> Figure:
+        """The same as bars, with the least and the largest of the seeds."""
+        return draw(targets_chart(self.problem, targets, self.results), path)
 
     def __str__(self) -> str:
         return str(self.table())

@@ -12,6 +12,7 @@ from typing import Any
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
+from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS
@@ -49,6 +50,7 @@ class RunConfig:
         robust: a mean of replies that a few hostile clients cannot move far; None for the plain one.
         privacy: differential privacy and its settings; None for none.
         secure: secure aggregation and its settings; None for none.
+        download: how the model is sent to clients: full, bfloat16 or 8-bit.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
 
     >>> config = RunConfig.from_table({"rounds": 3, "method": {"name": "fsmgda", "client_lr": 0.1}})
@@ -70,6 +72,7 @@ class RunConfig:
     robust: RobustMean | None = field(default=None, metadata={"registry": ROBUST})
     privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
     secure: Secure | None = field(default=None, metadata={"registry": SECURE})
+    download: Download = "full"
     data: str | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +85,7 @@ class RunConfig:
         )
         if self.clip is not None and self.privacy is not None:
             raise ValueError("clip is for runs without privacy, which has its own, but got both; set privacy.clip")
+        check_download(self.download)
         self.stages  # noqa: B018 - a bound that cannot be shows before work starts
 
     @property
@@ -137,6 +141,7 @@ class RunConfig:
             on_failure=self.on_failure,
             stages=self.stages,
             privacy=self.privacy,
+            download=self.download,
             config=self.to_table(),
         )
 

@@ -197,9 +197,10 @@ class Loop:
         start = time.perf_counter()
         sums = self.session.ask(replace(ask, clients=asked) if asked != clients else ask, server) if asked else Sums()
         seconds = time.perf_counter() - start
-        version = server.model.version
+        sent = server.sent
+        version = sent.state.version
         need_model = [i for i in asked if has_model.get(i) != version]
-        down = len(asked) * ask.nbytes + len(need_model) * server.sizes.model_bytes
+        down = len(asked) * ask.nbytes + len(need_model) * sent.message.nbytes
         has_model |= dict.fromkeys(asked, version)
         record.count(ask.phase, sums.uploaded, down, seconds - sums.masking.seconds)
         if sums.masking.up:

@@ -9,7 +9,8 @@ what server and clients exchange.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -119,6 +120,7 @@ class FlatModel:
         self.x = torch.empty(sum(p.numel() for _, p in named), dtype=dtypes.pop(), device=named[0][1].device)
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
+        self._not_shared = [p for name, p in named if is_private(name) or not is_shared(name)]
         # Where the buffers are, not the buffers: a module may put another tensor in the place of one.
         found = [
             (is_private(f"{prefix}.{name}".lstrip(".")), (m._buffers, name))
@@ -174,11 +176,22 @@ class FlatModel:
             return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
         return flat.view(like.shape)
 
-    def rows(self, n: int) -> Tensor:
-        """A scratch matrix, n rows of the length of x, that is made once and handed out again at every call."""
-        if self._rows is None or len(self._rows) != n:
-            self._rows = self.x.new_empty(n, len(self.x))
+    def rows(self, n: int, columns: int) -> Tensor:
+        """A scratch matrix [n, columns] that is made once and handed out again at every call."""
+        if self._rows is None or self._rows.shape != (n, columns):
+            self._rows = self.x.new_empty(n, columns)
         return self._rows
+
+    @contextmanager
+    def only_shared(self) -> Iterator[None]:
+        """Within it `backward` computes the gradients of shared parameters alone: passes stop at the first of them."""
+        for parameter in self._not_shared:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in self._not_shared:
+                parameter.requires_grad_(True)
 
     def buffers(self) -> Tensor:
         """The float buffers (BatchNorm's statistics, say) as one vector, private ones last; servers average others."""

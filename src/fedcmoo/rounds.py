@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fedcmoo.download import Download, Sent, send
 from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Add, Message
 from fedcmoo.optimizers import Optimizer
@@ -241,6 +242,7 @@ class Server:
         client_states: what each client keeps from round to round, for methods with stateful clients. An engine whose
             clients keep their own state (Flower) has a reference here instead.
         saved_client_states: those of the checkpoints to which the run may go back.
+        download: how the model is sent to clients.
         id: identifies the run, also after it was resumed.
         on_failure: what to do about clients that fail.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
@@ -259,6 +261,7 @@ class Server:
     memory: dict[str, Tensor] = field(default_factory=dict)
     client_states: dict[int, Message] = field(default_factory=dict)
     saved_client_states: tuple[dict[int, Message], ...] = ()
+    download: Download = "full"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_failure: FailureRule = field(default=Stop())
     G: Matrix | None = None
@@ -271,8 +274,13 @@ class Server:
 
     @property
     def model(self) -> State:
-        """The model as it is sent to clients."""
+        """The model."""
         return State(self.x, self.buffers, self.counters)
+
+    @property
+    def sent(self) -> Sent:
+        """The model as it is sent to clients, and as it arrives there: the same whenever it is sent in a round."""
+        return send(self.model, self.download, self.seed, self.round)
 
     def sample(self, n: int, purpose: str) -> tuple[int, ...]:
         """n of the N clients, uniformly without replacement, the same for equal (seed, round, purpose)."""

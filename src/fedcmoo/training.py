@@ -9,6 +9,7 @@ from pathlib import Path
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
+from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine, Local, choose_engine
 from fedcmoo.engines.base import check_trips
 from fedcmoo.failures import FAILURE_RULES, FailureRule
@@ -46,6 +47,7 @@ def fit(
     on_failure: FailureRule | str = "stop",
     privacy: DifferentialPrivacy | None = None,
     secure: bool | Secure = False,
+    download: Download = "full",
     config: Table | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
@@ -73,6 +75,7 @@ def fit(
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
         secure: secure aggregation: the server learns sums over cohorts, and no single reply. For nodes on other
             machines, and for tests in process.
+        download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
 
     Returns:
@@ -90,6 +93,7 @@ def fit(
             raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
+    check_download(download)
     if rule.min_replies > n:
         raise ValueError(f"min_replies must be at most clients_per_round ({n}), but got {rule.min_replies}")
     if privacy is not None and problem.client_test is not None:
@@ -107,12 +111,14 @@ def fit(
         "seed": seed,
         "evaluate_every": evaluate_every,
         "checkpoint_every": checkpoint_every,
+        "download": download,
     }
     if secure:
         stages = [*stages, Secure() if secure is True else secure]
     problem.check()
     model = problem.flat_model()
-    server = _new_server(problem, algorithm, model, seed, rule)
+    server = _new_server(problem, algorithm, model, seed)
+    server.on_failure, server.download = rule, download
     private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
@@ -134,7 +140,9 @@ def fit(
         run_folder = None
         history: list[Record] = []
         if folder is not None:
-            run = identity(problem, algorithm, chosen, n, seed, {"stages": list(stages), "privacy": privacy})
+            run = identity(
+                problem, algorithm, chosen, n, seed, {"stages": list(stages), "privacy": privacy, "download": download}
+            )
             run_folder = RunFolder(Path(folder), run)
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
@@ -168,7 +176,7 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, rule: FailureRule) -> Server:
+def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
     return Server(
         sizes=Sizes.of(model, problem.M),
         seed=seed,
@@ -177,5 +185,4 @@ def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int, r
         buffers=model.public.buffers,
         counters=model.public.counters,
         w=method.initial_weights(problem.M),
-        on_failure=rule,
     )

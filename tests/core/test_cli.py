@@ -86,17 +86,22 @@ def test_ctrl_c_saves_and_resume_goes_on(finished: tuple[Path, object], tmp_path
 
 
 def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path) -> None:
-    args = ["compare", *TINY, "--methods", "fedcmoo,fedavg", "--seeds", "0,1", "--rounds", "2", "--out", "c"]
+    variant = "fedavg+server.momentum=0.5"
+    args = ["compare", *TINY, "--methods", f"fedcmoo,{variant}", "--seeds", "0,1", "--rounds", "2", "--out", "c"]
+    args += ["--target", "left=0.001"]
     first = fedcmoo(*args, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "±" in first.stdout
+    assert "seeds that reach it" in first.stdout
     assert (tmp_path / "c" / "comparison.png").exists()
+    assert (tmp_path / "c" / "targets.png").exists()
+    assert "momentum = 0.5" in (tmp_path / "c" / f"{variant}-seed1" / "config.toml").read_text()
     before = {p: p.read_bytes() for p in tmp_path.glob("c/*/history.jsonl")}
     assert len(before) == 4
     again = fedcmoo(*args, "--json", cwd=tmp_path)
     assert {p: p.read_bytes() for p in before} == before
     results = json.loads(again.stdout)
-    assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("FedCMOO", "FedAvg") for s in (0, 1)}
+    assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("FedCMOO", variant) for s in (0, 1)}
 
 
 @pytest.mark.parametrize(

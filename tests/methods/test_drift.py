@@ -8,8 +8,9 @@ from torch import Tensor
 
 from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.client import GradientAt
-from fedcmoo.drift import Drift, FedCM, FedProx, Scaffold, Storm
+from fedcmoo.drift import MVR, Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
+from fedcmoo.methods import FSMGDAMVR
 from fedcmoo.optimizers import SGD
 from fedcmoo.parameters import State
 from fedcmoo.weights import MinNorm
@@ -104,7 +105,7 @@ def test_fedcm_blends_the_last_rounds_direction_into_every_step() -> None:
     assert torch.allclose(final(problem, FedCM(beta=0.7), 3), x, atol=1e-12)
 
 
-@pytest.mark.parametrize("drift", [Scaffold(), FedCM(), Storm()])
+@pytest.mark.parametrize("drift", [Scaffold(), FedCM(), Storm(), MVR()])
 def test_corrections_of_directions_need_plain_steps(drift: Drift) -> None:
     with pytest.raises(ValueError, match="SGD without momentum"):
         FedCMOO(drift=drift, optimizer=SGD(momentum=0.9))
@@ -145,3 +146,50 @@ def test_a_gradient_elsewhere_has_the_same_batch_and_dropout_and_leaves_the_mode
         ends.append(worker.model.state)
     assert same == [True] * 4
     assert all(torch.equal(a, b) for a, b in zip(vars(ends[0]).values(), vars(ends[1]).values(), strict=True))
+
+
+def mvr_recursion(a: Tensor, c: Tensor, beta: float, rounds: int) -> tuple[Tensor, Tensor]:
+    """x after some rounds of local steps along g(y) + β (m - g(x')), and the last m, for clients' a and c [N, d]."""
+    x, last, m, share = torch.zeros(D, dtype=torch.float64), torch.zeros(D, dtype=torch.float64), torch.zeros(D), 0.0
+    for _ in range(rounds):
+        y = x.expand(N, D)
+        for _ in range(K):
+            y = y - LR * (a * (y - c) + share * (m - a * (last - c)))
+        m, last, share = (x - y.mean(dim=0)) / (K * LR), x, beta
+        x = y.mean(dim=0)
+    return x, m
+
+
+def test_mvr_corrects_every_step_by_the_gradient_at_the_last_model() -> None:
+    problem = curved()
+    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
+    x, _ = mvr_recursion(a, c, 0.7, 3)
+    assert torch.allclose(final(problem, MVR(beta=0.7), 3), x, atol=1e-12)
+
+
+def test_fsmgda_m_vr_with_one_objective_is_the_same_recursion() -> None:
+    problem = curved()
+    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
+    method = FSMGDAMVR(client_lr=LR, local_steps=K, batch_size=None, beta=0.7)
+    result = fit(problem, method, rounds=3, clients_per_round=N)
+    assert torch.allclose(next(result.model.parameters()).detach(), mvr_recursion(a, c, 0.7, 3)[0], atol=1e-12)
+
+
+def test_fsmgda_m_vr_keeps_a_direction_for_each_objective() -> None:
+    """With two objectives the second round's G is that of two recursions from one model."""
+    problem, beta = curved(M=2), 0.7
+    method = FSMGDAMVR(client_lr=LR, local_steps=K, batch_size=None, beta=beta)
+    history = fit(problem, method, rounds=2, clients_per_round=N).history
+    x, rows = torch.zeros(D, dtype=torch.float64), []
+    both = [torch.cat([targets[:, k] for _, targets in problem.clients]).unbind(dim=1) for k in range(2)]
+    for a, c in both:
+        rows.append(mvr_recursion(a, c, beta, 1)[1])
+    w = torch.tensor(list(history[0].weights.values()), dtype=torch.float64)
+    new, directions = x - K * LR * (w @ torch.stack(rows)), []
+    for (a, c), m in zip(both, rows, strict=True):
+        y = new.expand(N, D)
+        for _ in range(K):
+            y = y - LR * (a * (y - c) + beta * (m - a * (x - c)))
+        directions.append((new - y.mean(dim=0)) / (K * LR))
+    J = torch.stack(directions)
+    assert torch.allclose(torch.tensor(history[1].gram, dtype=torch.float64), J @ J.T, atol=1e-10)

@@ -50,3 +50,20 @@ def test_a_configuration_names_the_servers_optimizer() -> None:
     config = RunConfig.from_table({"method": {"name": "fedcmoo", "server": {"name": "yogi", "beta2": 0.99}}})
     assert RunConfig.from_table(config.to_table()) == config
     assert config.to_table()["method"]["server"] == {"name": "yogi", "beta1": 0.9, "beta2": 0.99, "eps": 1e-3}
+
+
+def test_the_servers_rate_decays_between_two_rounds() -> None:
+    """Full steps of one client to its optimum c: x <- x - η_t (x - c), with η_t written out."""
+    problem = quadratics(M=1, d=3, clients=1)
+    method = FedAvg(client_lr=1.0, local_steps=1, batch_size=None, server_lr=0.8, decay=[1, 3])
+    model = fit(problem, method, rounds=5, clients_per_round=1).model
+    left = 1.0
+    for rate in (0.8, 0.8, 0.4, 0.4, 0.4):
+        left *= 1 - rate
+    assert torch.allclose(next(model.parameters()), (1 - left) * centres(problem)[0])
+
+
+@pytest.mark.parametrize("decay", [[5], [5, 5], [-1, 4]])
+def test_a_decay_is_two_rounds_in_order(decay: list[int]) -> None:
+    with pytest.raises(ValueError, match="decay must be two rounds a < b"):
+        FedAvg(decay=decay)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedcmoo.download import Download, send
 from fedcmoo.engines.remote.protocol import (
     Answer,
     NodeRequest,
@@ -28,14 +29,21 @@ REQUEST = NodeRequest("1/0/train/1", "run", 3, 0, STATE.version, ("train", "loss
 
 def test_a_request_arrives_as_it_was_sent() -> None:
     messages = Message.join({"train": Message(w=torch.tensor([0.25, 0.75]))}).encode()
-    packet = REQUEST.pack(messages, Message(**STATE.arrays).encode())
+    packet = REQUEST.pack(messages, send(STATE, "full").message.encode())
     request, received, model = NodeRequest.unpack(packet, SIZES)
     assert request == REQUEST
     assert received["train"]["w"].tolist() == [0.25, 0.75]
     assert len(received["losses"]) == 0
     assert model is not None
-    assert torch.equal(model["x"], STATE.x)
-    assert torch.equal(model["counters"], STATE.counters)
+    assert model.version == STATE.version
+
+
+@pytest.mark.parametrize("download", ["bfloat16", "8-bit"])
+def test_a_node_and_the_server_have_the_same_model_in_fewer_bits(download: Download) -> None:
+    sent = send(STATE, download, 3, 0)
+    _, _, model = NodeRequest.unpack(REQUEST.pack(Message().encode(), sent.message.encode()), SIZES)
+    assert model is not None
+    assert model.version == sent.state.version
 
 
 def test_a_request_may_come_without_the_model() -> None:
@@ -48,10 +56,11 @@ def test_a_request_may_come_without_the_model() -> None:
         Message(x=torch.zeros(6), buffers=STATE.buffers, counters=STATE.counters),
         Message(x=torch.full((5,), torch.nan), buffers=STATE.buffers, counters=STATE.counters),
         Message(x=STATE.x, buffers=STATE.buffers),
+        Message(code=torch.zeros(1, 4, dtype=torch.uint8), buffers=STATE.buffers, counters=STATE.counters),
         Message(x=STATE.x.double(), buffers=STATE.buffers, counters=STATE.counters),
         Message(x=torch.zeros(2**20), buffers=STATE.buffers, counters=STATE.counters),
     ],
-    ids=["shape", "nan", "missing", "dtype", "size"],
+    ids=["shape", "nan", "missing", "code", "dtype", "size"],
 )
 def test_a_node_refuses_a_wrong_model(model: Message) -> None:
     with pytest.raises(BadMessageError):

@@ -25,7 +25,7 @@ def cache(folder: Path) -> ModelCache:
 def test_nothing_of_another_model_is_used(tmp_path: Path) -> None:
     kept = cache(tmp_path)
     kept.write("first-1", "0/old", {"J": torch.zeros(2, 3)})
-    kept.write_model("new", Message(**STATE.arrays))
+    kept.write_model("new", STATE)
     assert kept.read_model("old") is None
     state = kept.read_model("new")
     assert state is not None

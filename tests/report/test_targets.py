@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedcmoo.history import Record
-from fedcmoo.report.targets import Target, rounds_to, targets_table
+from fedcmoo.report.static import draw
+from fedcmoo.report.targets import Target, rounds_to, targets_chart, targets_table
 from fedcmoo.run import Run
 from fedcmoo.settings import SettingsError
 
@@ -60,3 +61,15 @@ def test_a_target_must_name_what_the_problem_has() -> None:
     with pytest.raises(SettingsError, match="left has loss, accuracy"):
         Target.parse("left:mae=0.9").check(columns)
     Target.parse("left:accuracy=0.9").check(columns)
+
+
+def test_a_chart_has_bars_with_the_spread_of_the_seeds_that_get_there() -> None:
+    chart = targets_chart("p", [Target.parse("left=0.4")], {"fast": [run(0.2), run(0.1)], "slow": [run(0.02)]})
+    bars = {panel.title: [(line.label, line.low, line.y, line.high) for line in panel.lines] for panel in chart.panels}
+    assert bars == {
+        "rounds": [("fast", [2], [3], [4])],
+        "seconds": [("fast", [4], [6], [8])],
+        "uploaded": [("fast", [2], [3], [4])],
+    }
+    figure = draw(chart)
+    assert [len(axes.patches) for axes in figure.axes] == [1, 1, 1]

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 def compare(
     problem: ProblemName = None,
     methods: Annotated[
-        str, typer.Option("--methods", "-m", help="separated by commas (see: fedcmoo list)")
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="separated by commas (see: fedcmoo list), with settings of their own such as fedcmoo+server=adam",
+        ),
     ] = "fedcmoo,fsmgda,fedavg",
     seeds: Seeds = "0,1,2",
     rounds: Rounds = None,
@@ -50,12 +55,13 @@ def compare(
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
     Each run has a folder of its own; run the same command again to continue an interrupted one. A folder with runs of
-    other settings is refused: choose another --out.
+    other settings is refused: choose another --out. A method may be compared with itself: the settings that follow it,
+    as in fedcmoo+trips=1+server.momentum=0.9, are those of --set method.KEY=VALUE for this one alone.
 
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
-    reached. It is an objective's first metric that is meant; right:loss=0.3 names another one.
+    reached, and targets.png shows them. It is an objective's first metric that is meant; right:loss=0.3 names another.
     """
-    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers, short_name
+    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers, short_name, variant
     from fedcmoo.comparison import compare_configs
     from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
@@ -64,8 +70,11 @@ def compare(
         numbers = seed_numbers(seeds)
         common = given(rounds=rounds, engine=engine, data=data and str(data))
         configs = {
-            method: [resolve(problem, method, config, small, sets or [], {**common, "seed": seed}) for seed in numbers]
-            for method in different("--methods", methods)
+            label: [
+                resolve(problem, name, config, small, [*(sets or []), *own], {**common, "seed": seed})
+                for seed in numbers
+            ]
+            for label, name, own in map(variant, different("--methods", methods))
         }
         first = next(iter(configs.values()))[0]
         targets = [Target.parse(text) for text in target or []]
@@ -84,6 +93,7 @@ def compare(
             out.print(comparison.table())
             if targets:
                 out.print(comparison.targets(targets))
+                comparison.plot_targets(targets, folder / "targets.png")
             out.print(f"in {folder}: comparison.png, comparison.json and a folder for each run", soft_wrap=True)
 
 

@@ -87,6 +87,16 @@ def different(option: str, text: str) -> list[str]:
     return words
 
 
+def variant(text: str) -> tuple[str, str, list[str]]:
+    """A method with settings of its own: the text as a label, the method's name, and the settings as --set takes them.
+
+    >>> variant("fedcmoo+trips=1")
+    ('fedcmoo+trips=1', 'fedcmoo', ['method.trips=1'])
+    """
+    name, *own = text.split("+")
+    return text, name, [f"method.{setting}" for setting in own]
+
+
 def seed_numbers(text: str) -> list[int]:
     """The seeds of an option that takes several."""
     words = different("--seeds", text)

@@ -3,6 +3,7 @@
 from fedcmoo.drift.base import Drift
 from fedcmoo.drift.fedcm import FedCM
 from fedcmoo.drift.fedprox import FedProx
+from fedcmoo.drift.mvr import MVR
 from fedcmoo.drift.scaffold import Scaffold
 from fedcmoo.drift.storm import Storm
 
@@ -12,6 +13,7 @@ DRIFT: dict[str, type[Drift]] = {
     "fedcm": FedCM,
     "scaffold": Scaffold,
     "storm": Storm,
+    "mvr": MVR,
 }
 
-__all__ = ["DRIFT", "Drift", "FedCM", "FedProx", "Scaffold", "Storm"]
+__all__ = ["DRIFT", "MVR", "Drift", "FedCM", "FedProx", "Scaffold", "Storm"]

@@ -23,6 +23,8 @@ class Drift:
 
     plain_steps: ClassVar[bool] = False
     """Whether it needs clients whose steps are η_c times the direction: SGD without momentum."""
+    pairs: ClassVar[bool] = False
+    """Whether it needs the gradient of every step's batch at another point, so that no step can reuse phase one's."""
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """What clients are sent besides the model and the weights."""

@@ -130,7 +130,7 @@ class BlockSession(Session):
         clients = server.cohort if ask.clients is None else ask.clients
         request = self.request(ask, server, clients)
         jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
-        return self._total(jobs, server)
+        return self._total(jobs, server.sent.state)
 
     def request(self, ask: Ask, server: Server, clients: Collection[int]) -> Request:
         """The ask as these clients receive it."""
@@ -138,7 +138,7 @@ class BlockSession(Session):
         messages = {name: message.cpu() for name, message in ask.messages.items()}
         return Request(
             server.round,
-            server.model.version,
+            server.sent.state.version,
             messages,
             shares=shares,
             scales=scales(shares),
@@ -152,12 +152,12 @@ class BlockSession(Session):
     def evaluate(self, server: Server, split: str) -> Scores:
         length = len(getattr(self.problem, split))
         jobs = [Evaluate(split, start) for start in range(0, length, BATCH)]
-        sums = self._total(jobs, server)
+        sums = self._total(jobs, server.model)
         return scores(self.problem, sums["totals"], sums["counts"])
 
-    def _total(self, jobs: Sequence[Job], server: Server) -> Sums:
+    def _total(self, jobs: Sequence[Job], model: State) -> Sums:
         total = Sums()
-        for sums in self.run(jobs, server.model):
+        for sums in self.run(jobs, model):
             total.merge(sums)
         return total
 

@@ -65,4 +65,4 @@ class LocalSession(BlockSession, TripSession):
         request = self.request(ask, server, trip.messages)
         for i, message in trip.messages.items():
             own = request.for_clients((i,), server.client_states)
-            yield i, *self.worker.trip(server.model, own, i, trip.name, message)
+            yield i, *self.worker.trip(server.sent.state, own, i, trip.name, message)

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
+from fedcmoo.download import Download
 from fedcmoo.engines.remote import Remote
 from fedcmoo.failures import FailureRule, Skip, Stop
 from fedcmoo.flower.client import MakeMethod, MakeProblem
@@ -30,7 +31,7 @@ class RunSettings:
     """What the run config says: keys of [tool.flwr.app.config], with hyphens for underscores. Others are yours.
 
     Args:
-        rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`; "none" for None.
+        rounds, clients_per_round, seed, evaluate_every, checkpoint_every, download: as in `fit`; "none" for None.
         folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
         resume: go on with the run in `folder`.
         max_norm: as in `Acceptance`.
@@ -43,6 +44,7 @@ class RunSettings:
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10
+    download: Download = "full"
     folder: str | None = None
     resume: bool = False
     max_norm: float = 1e8
@@ -121,6 +123,7 @@ def run(
         callbacks=[PrintRounds()],
         stages=stages,
         privacy=privacy,
+        download=settings.download,
     )
     print(result)
     return result

@@ -152,6 +152,7 @@ def run_settings(config: RunConfig) -> RunSettings:
         seed=config.seed,
         evaluate_every=config.evaluate_every,
         checkpoint_every=config.checkpoint_every,
+        download=config.download,
         max_norm=config.acceptance.max_norm,
         min_replies=rule.min_replies,
         pause=rule.pause,

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcmoo.client import Client
 from fedcmoo.contributions import Contribution
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.rounds import Ask, Server, Sums
@@ -119,11 +118,6 @@ def one_phase(gram: Gram) -> OnePhase:
             "choose another estimator or trips = 2"
         )
     return gram
-
-
-def shared_jacobian(client: Client, batch_size: int | None) -> Tensor:
-    """h_i over the shared parameters: [M, d]. A view into the worker's memory: it must not be changed or kept."""
-    return client.jacobian(batch_size)[:, : client.model.d_shared]
 
 
 def columns(d: int) -> Iterator[slice]:

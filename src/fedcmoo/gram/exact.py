@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, gram_matrix, shared_jacobian
+from fedcmoo.gram.base import OnePhase, gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.types import Matrix
@@ -34,7 +34,7 @@ class Jacobian(Contribution):
     batch_size: int | None
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        return {"h": shared_jacobian(client, self.batch_size)}
+        return {"h": client.shared_jacobian(self.batch_size)}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"h": Field((sizes.M, sizes.d_shared), sizes.dtype)}

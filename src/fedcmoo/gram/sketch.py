@@ -12,7 +12,7 @@ from fedcmoo.client import Client
 from fedcmoo.compression import NUMBER, CountSketch, budget_bytes, check_budget
 from fedcmoo.compression.quantizer import dequantize, quantize, quantized_length
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, check_own, gram_matrix, inner, shared_jacobian
+from fedcmoo.gram.base import OnePhase, check_own, gram_matrix, inner
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.randomness import derive
 from fedcmoo.rounds import Server, Sizes, Sums
@@ -91,7 +91,7 @@ class SketchedJacobian(Contribution):
 
     def compute(self, client: Client, message: Message) -> Arrays:
         check(message, {"seed": Field((1,), torch.int64)}, "the server")
-        h = shared_jacobian(client, self.batch_size)
+        h = client.shared_jacobian(self.batch_size)
         k, _ = self.size(h.shape)
         sketch = CountSketch(h.shape[1], k, int(message["seed"]))(h)
         return {"sketch": sketch, "own": inner(h, h)} if self.correction else {"sketch": sketch}

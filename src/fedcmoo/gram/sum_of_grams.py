@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import OnePhase, check_own, inner, shared_jacobian
+from fedcmoo.gram.base import OnePhase, check_own, inner
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes, Sums
 from fedcmoo.types import Matrix
@@ -39,7 +39,7 @@ class OwnGram(Contribution):
     batch_size: int | None
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        h = shared_jacobian(client, self.batch_size)
+        h = client.shared_jacobian(self.batch_size)
         return {"own": inner(h, h).float()}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:

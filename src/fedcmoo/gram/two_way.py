@@ -13,7 +13,7 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD, budget_bytes, check_budget
 from fedcmoo.contributions import Arrays, Contribution
-from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, check_own, columns, inner, shared_jacobian
+from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, check_own, columns, inner
 from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Field, Message, all_finite
 from fedcmoo.randomness import generator
@@ -78,7 +78,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
     """ĥ_i = Q(h_i), and h_i^T h_i exactly."""
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        h = shared_jacobian(client, self.batch_size)
+        h = client.shared_jacobian(self.batch_size)
         return {"h": h, "own": inner(h, h).float()}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
@@ -86,7 +86,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         code = super().encode(arrays, client)
-        if client.first is not None and torch.equal(arrays["h"], shared_jacobian(client, self.batch_size)):
+        if client.first is not None and torch.equal(arrays["h"], client.shared_jacobian(self.batch_size)):
             client.first.codes[JACOBIAN] = code  # no stage has changed h: it is what the correction needs
         return Message(**code, own=arrays["own"])
 
@@ -119,7 +119,7 @@ class Correction(Contribution):
 
     def jacobians(self, client: Client, message: Message) -> tuple[Tensor, Tensor, Tensor]:
         """h_i, ĥ_i and Q(Σ ĥ_j), all [M, d]."""
-        h = shared_jacobian(client, self.batch_size)
+        h = client.shared_jacobian(self.batch_size)
         M, d = h.shape
         budget = budget_bytes(self.budget, d)
         kept = client.first.codes.get(JACOBIAN) if client.first is not None else None

@@ -7,6 +7,7 @@ from fedcmoo.methods.fedcmoo_pref import FedCMOOPref
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
 from fedcmoo.methods.fedmgda_plus import FedMGDAPlus
 from fedcmoo.methods.fsmgda import FSMGDA
+from fedcmoo.methods.fsmgda_m_vr import FSMGDAMVR
 from fedcmoo.methods.mgda import MGDA
 from fedcmoo.methods.scalarized import Scalarized
 
@@ -15,6 +16,7 @@ METHODS: dict[str, type[Method]] = {
     "fedcmoo-pref": FedCMOOPref,
     "fedcmoo-t": FedCMOOT,
     "fsmgda": FSMGDA,
+    "fsmgda-m-vr": FSMGDAMVR,
     "fedavg": FedAvg,
     "fedmgda-plus": FedMGDAPlus,
     "scalarized": Scalarized,
@@ -23,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
 
 __all__ = [
     "FSMGDA",
+    "FSMGDAMVR",
     "METHODS",
     "MGDA",
     "FedAvg",

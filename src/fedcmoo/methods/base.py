@@ -37,6 +37,7 @@ class Method(ABC):
         batch_size: samples in a client's batch; None for all of its data.
         optimizer: the clients' optimizer, which starts anew in every round.
         server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
+        decay: (a, b), two rounds between which the server's rate falls linearly to zero; None for a constant rate.
         update: how updates (or gradients) of the model are compressed; None to send them as they are.
         update_budget: what a client uploads for them if they are compressed, in multiples of d numbers of 32 bits.
     """
@@ -49,6 +50,7 @@ class Method(ABC):
     batch_size: int | None = 128
     optimizer: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
     server: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
+    decay: Sequence[int] | None = None
     update: Compressor | None = field(default=None, metadata={"registry": COMPRESSORS})
     update_budget: float = 0.03
 
@@ -56,6 +58,8 @@ class Method(ABC):
         resolve_names(self)
         positive(client_lr=self.client_lr, server_lr=self.server_lr, update_budget=self.update_budget)
         at_least_one(local_steps=self.local_steps, batch_size=self.batch_size)
+        if self.decay is not None and not (len(self.decay) == 2 and 0 <= self.decay[0] < self.decay[1]):
+            raise ValueError(f"decay must be two rounds a < b, but got {list(self.decay)}")
 
     @classmethod
     def label(cls) -> str:
@@ -103,7 +107,20 @@ class Method(ABC):
 
     def descend(self, server: Server, direction: Tensor, sums: Sums) -> None:
         """x <- x - η_s * direction, or what the server's optimizer makes of it; `sums` are those of the training."""
-        server.descend(direction, sums, self.server_lr, self.server)
+        server.descend(direction, sums, self.server_lr * self.rate(server.round), self.server)
+
+    def rate(self, t: int) -> float:
+        """The share of the server's rate in round t, counted from 0: 1 up to round a, then less by 1 / (b - a) in every
+        round, and never less than that.
+
+        >>> from fedcmoo import FedAvg
+        >>> [FedAvg(decay=[2, 6]).rate(t) for t in range(8)]
+        [1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.25, 0.25]
+        """
+        if self.decay is None:
+            return 1.0
+        a, b = self.decay
+        return min(1.0, max(1, b - t) / (b - a))
 
     def initial_weights(self, M: int) -> Vector:
         """w^(0): equal weights, unless a method knows better."""
@@ -130,9 +147,8 @@ class WeightedLoss(Method):
 
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
-        return LocalTraining(
-            self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse_jacobian, self.drift
-        )
+        reuse = reuse_jacobian and not self.drift.pairs
+        return LocalTraining(self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse, self.drift)
 
     def training_message(self, server: Server) -> Message:
         """What clients are sent for it: the weights, and what corrects their steps."""

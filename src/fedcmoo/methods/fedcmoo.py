@@ -24,6 +24,8 @@ class FedCMOO(WeightedLoss):
         gram: ApproxGramJacobian: how the server learns G.
         weights: a rule that turns G into weights; torchjd's objects too. `FindWeights()` is the paper's.
         gram_every: rounds from one estimate of G to the next; in between, the weights stay.
+        gram_batch_size: samples in the batch of phase one, of which clients compute M gradients. None for `batch_size`,
+            where these gradients are also those of the first local step; with another size they are not.
         trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G. It needs an
             estimator with one phase: all but the two-way and the unbiased ones.
 
@@ -41,11 +43,12 @@ class FedCMOO(WeightedLoss):
     gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
     weights: Rule = field(default=AtLeastEqual(), metadata={"registry": WEIGHTS})
     gram_every: int = 1
+    gram_batch_size: int | None = None
     trips: Trips = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(gram_every=self.gram_every)
+        at_least_one(gram_every=self.gram_every, gram_batch_size=self.gram_batch_size)
         check_gram(self.gram)
         check_trips(self.trips, self.gram)
         check_rule(self.weights)
@@ -54,11 +57,17 @@ class FedCMOO(WeightedLoss):
         return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
     def contributions(self) -> Mapping[str, Contribution]:
+        same_batch = self.gram_batch_size in (None, self.batch_size)
         return {
-            **self.gram.contributions(self.batch_size),
-            "train": self.training(reuse_jacobian=self.gram.asks_cohort),
+            **self.gram_contributions,
+            "train": self.training(reuse_jacobian=self.gram.asks_cohort and same_batch),
             "train-alone": self.training(reuse_jacobian=False),
         }
+
+    @property
+    def gram_contributions(self) -> Mapping[str, Contribution]:
+        """What clients compute for G."""
+        return self.gram.contributions(self.gram_batch_size or self.batch_size)
 
     def releases(self, round: int) -> Sequence[str]:
         if not self.gram.asks_cohort:
@@ -67,7 +76,7 @@ class FedCMOO(WeightedLoss):
             )
         if round % self.gram_every:
             return ("train-alone",)
-        return (*self.gram.contributions(self.batch_size), "train")
+        return (*self.gram_contributions, "train")
 
     def round(self, server: Server) -> Round:
         # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.

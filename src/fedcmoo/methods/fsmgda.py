@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedcmoo.client import Client
+from torch import Tensor
+
+from fedcmoo.client import Client, Correct
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
@@ -39,12 +41,21 @@ class FSMGDA(Method):
         return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}
 
     def round(self, server: Server) -> Round:
-        sums = (yield Ask({"train": Message()})).part("train")  # K local steps for each objective: M updates a client
+        sums = yield Ask({"train": self.message(server)})  # K local steps for each objective: M updates a client
+        sums = sums.part("train")
         updates = sums.objective_mean("updates")  # Δ_k, averaged over clients: [M, d]
         scale = self.local_steps * self.client_lr
+        self.learn(server, updates / scale)
         G = gram_matrix(updates[:, : server.sizes.d_shared] / scale, sums.mean_noise("updates") / scale)
         reweigh(server, self.weights, G)
         self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
+
+    def message(self, server: Server) -> Message:
+        """What clients are sent besides x."""
+        return Message()
+
+    def learn(self, server: Server, directions: Tensor) -> None:
+        """Called with the objectives' mean directions of all local steps [M, d]."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +70,15 @@ class TrainEach(Contribution):
     update: ClassVar[str] = "updates"
 
     def compute(self, client: Client, message: Message) -> Arrays:
-        updates, buffers, counters = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)
+        corrections = self.corrections(client, message)
+        updates, buffers, counters = client.train_each(
+            self.steps, self.lr, self.optimizer, self.batch_size, corrections
+        )
         return {"updates": updates, **non_empty(buffers=buffers, counters=counters)}
+
+    def corrections(self, client: Client, message: Message) -> Mapping[int, Correct]:
+        """What changes the gradients of local steps, by objective; nothing in FSMGDA."""
+        return {}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"updates": Field((sizes.M, sizes.d), sizes.dtype), **buffer_fields(sizes)}

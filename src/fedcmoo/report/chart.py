@@ -41,7 +41,7 @@ class Line:
         x: positions by the name of the x-axis: a line may be shown over rounds or over uploaded bytes. For a
             radial panel there is none, since positions are the panel's spokes.
         y: values.
-        low, high: a band around them, if there is one.
+        low, high: a band around them, if there is one; the ends of an error bar on a bar.
         style: how it is drawn. A "ray" is a thin line without an entry in the legend; bars at one position are stacked.
         colour: by default the label's.
     """

@@ -14,7 +14,10 @@ function traces(panel, line, axis, colour) {
     return [{ type: "scatterpolar", name: line.label, r: [...line.y, line.y[0]],
               theta: [...panel.spokes, panel.spokes[0]], mode: "lines", line: { color: colour } }];
   }
-  if (line.style === "bar") return [{ type: "bar", name: line.label, x: line.x[axis], y: line.y, marker: { color: colour } }];
+  if (line.style === "bar") {
+    const spread = { type: "data", symmetric: false, array: line.high.map((high, i) => high - line.y[i]), arrayminus: line.low.map((low, i) => line.y[i] - low) };
+    return [{ type: "bar", name: line.label, x: line.x[axis], y: line.y, marker: { color: colour }, error_y: spread }];
+  }
   const x = line.x[axis], points = ["points", "hollow"].includes(line.style), ray = line.style === "ray";
   const drawn = { type: "scatter", name: line.label, x, y: line.y,
     mode: points ? "markers" : line.style === "marked" ? "lines+markers" : "lines",

@@ -87,7 +87,8 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
         x = np.asarray(line.x[axis], dtype=float)
         at.append(x)
         if line.style == "bar":
-            ax.bar(x, line.y, bottom=[heights.get(p, 0.0) for p in x], color=colour)
+            spread = np.abs(np.array([line.low, line.high]) - line.y) if line.low else None
+            ax.bar(x, line.y, bottom=[heights.get(p, 0.0) for p in x], color=colour, yerr=spread, capsize=4)
             heights |= {p: heights.get(p, 0.0) + y for p, y in zip(x, line.y, strict=True)}
             continue
         ax.plot(x, line.y, color=colour, **STYLES[line.style])

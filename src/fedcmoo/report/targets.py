@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fedcmoo.evaluation import Scores
+from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import LabelledRuns, Run
 from fedcmoo.settings import SettingsError
@@ -71,22 +72,49 @@ def rounds_to(targets: Sequence[Target], run: Run) -> int | None:
     return next(reached, None)
 
 
+def costs(targets: Sequence[Target], runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Rounds, seconds and uploaded bytes until all targets are reached, a number for each run that reaches them."""
+    ends = [(run, n) for run in runs if (n := rounds_to(targets, run)) is not None]
+    return {
+        "rounds": [n for _, n in ends],
+        "seconds": [sum(sum(record.seconds.values()) for record in run.history[:n]) for run, n in ends],
+        "uploaded": [run.uploaded_by_round[n - 1] for run, n in ends],
+    }
+
+
 def targets_table(title: str, targets: Sequence[Target], runs: LabelledRuns) -> Table:
     """Rounds, seconds and upload until all targets are reached, a column for each label: mean and standard deviation
     over the seeds that reach them."""
     columns = []
     for same in runs.values():
-        ends = [(run, n) for run in same if (n := rounds_to(targets, run)) is not None]
-        seconds = [sum(sum(record.seconds.values()) for record in run.history[:n]) for run, n in ends]
-        uploads = [run.uploaded_by_round[n - 1] for run, n in ends]
+        rounds, seconds, uploads = costs(targets, same).values()
         columns.append(
             [
-                mean_and_spread([n for _, n in ends]) if ends else "–",
-                mean_and_spread(seconds) if ends else "–",
-                size(sum(uploads) / len(uploads)) if ends else "–",
-                f"{len(ends)} of {len(same)}",
+                mean_and_spread(rounds) if rounds else "–",
+                mean_and_spread(seconds) if rounds else "–",
+                size(sum(uploads) / len(uploads)) if rounds else "–",
+                f"{len(rounds)} of {len(same)}",
             ]
         )
     names = ["rounds", "seconds", "uploaded", "seeds that reach it"]
     rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
-    return Table("targets", f"{title}: until {', '.join(map(str, targets))}", ["", *runs], rows)
+    return Table("targets", _title(title, targets), ["", *runs], rows)
+
+
+def targets_chart(title: str, targets: Sequence[Target], runs: LabelledRuns) -> Chart:
+    """The same numbers as bars: the mean over the seeds that reach all targets, from the least to the largest."""
+    panels = []
+    for cost, unit in (("rounds", 1), ("seconds", 1), ("uploaded", 1e6)):
+        lines = []
+        for place, (label, same) in enumerate(runs.items()):
+            values = [value / unit for value in costs(targets, same)[cost]]
+            if values:
+                mean = sum(values) / len(values)
+                lines.append(Line(label, {"": [place]}, [mean], [min(values)], [max(values)], style="bar"))
+        panels.append(Panel(cost, "megabytes" if unit > 1 else cost, lines, ticks=[" "] * len(runs)))
+    see = "Lower is better: what it takes until all targets are reached. A method without a bar does not reach them."
+    return Chart("targets", _title(title, targets), see, panels)
+
+
+def _title(title: str, targets: Sequence[Target]) -> str:
+    return f"{title}: until {', '.join(map(str, targets))}"

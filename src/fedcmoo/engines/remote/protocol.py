@@ -16,8 +16,10 @@ from typing import TypeVar
 
 import torch
 
+from fedcmoo.download import receive
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.ownership import Share
+from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
 VERSION = 4
@@ -81,7 +83,7 @@ class NodeRequest:
         return Packet({"protocol": VERSION, **values}, {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})
 
     @classmethod
-    def unpack(cls, packet: Packet, sizes: Sizes) -> tuple[NodeRequest, dict[str, Message], Message | None]:
+    def unpack(cls, packet: Packet, sizes: Sizes) -> tuple[NodeRequest, dict[str, Message], State | None]:
         """Read and check what `pack` wrote; returns the request, the message to each contribution, and the model."""
         values = packet.values
         check_version(values)
@@ -108,8 +110,13 @@ class NodeRequest:
         if "model" not in packet.blobs:
             return request, messages, None
         model = Message.decode(packet.blobs["model"], sizes.model_bytes + HEADER)
-        check(model, model_fields(sizes), "the server")
-        return request, messages, model
+        x, rest = receive(model, sizes.d, sizes.dtype, "the server")
+        check(
+            rest,
+            {"buffers": Field((sizes.buffers,), sizes.dtype), "counters": Field((sizes.counters,), torch.int64)},
+            "the server",
+        )
+        return request, messages, State(x, rest["buffers"], rest["counters"])
 
     def shares_of(self, i: int, M: int) -> tuple[dict[int, Share], list[float] | None]:
         """Client i's share and the cohort's scales, or none of both, if all clients have weight 1 and own all."""
@@ -155,15 +162,6 @@ class Answer:
                 if f"memory-{i}" in packet.values:
                     answer.memories[i] = check_digest(entry(packet.values, f"memory-{i}", str))
         return answer
-
-
-def model_fields(sizes: Sizes) -> dict[str, Field]:
-    """What a model is sent as."""
-    return {
-        "x": Field((sizes.d,), sizes.dtype),
-        "buffers": Field((sizes.buffers,), sizes.dtype),
-        "counters": Field((sizes.counters,), torch.int64),
-    }
 
 
 def largest_message(sizes: Sizes, N: int = 0) -> int:

@@ -110,11 +110,12 @@ class RemoteSession(TripSession):
         trip: Trip | None = None,
     ) -> Iterator[Answer]:
         """Send requests and yield the answers, until every client has replied or failed."""
-        version = server.model.version
+        sent = server.sent
+        version = sent.state.version
         own = {} if trip is None else {i: message.encode() for i, message in trip.messages.items()}
         name = "" if trip is None else trip.name
         messages = Message.join(ask.messages).encode()
-        model = cache(lambda: Message(**server.model.arrays).encode())
+        model = cache(sent.message.encode)
         until = time.monotonic() + self.settings.deadline
         send_model = {node for node in routes if self._has_model.get(node) != version} if ask.messages else set()
         while routes:

@@ -84,11 +84,11 @@ class Folder:
 class ModelCache(Folder):
     """The model of the latest request, and the gradients that were computed at it."""
 
-    def write_model(self, version: str, model: Message) -> None:
+    def write_model(self, version: str, model: State) -> None:
         """Keep a model; gradients at the one before are deleted."""
         for old in self.path.glob("first-*"):
             old.unlink(missing_ok=True)
-        self.write("model", version, model)
+        self.write("model", version, model.arrays)
 
     def read_model(self, version: str) -> State | None:
         """The model of this version."""
