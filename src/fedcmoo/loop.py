@@ -12,14 +12,13 @@ import torch
 
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
-from fedcmoo.client import DivergedError
 from fedcmoo.client_scores import client_scores
 from fedcmoo.client_test import NAME as CLIENT_TEST
 from fedcmoo.client_test import client_test
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
 from fedcmoo.evaluation import mean_score, not_finite
-from fedcmoo.failures import TooFewRepliesError, summary
+from fedcmoo.failures import DivergedError, TooFewRepliesError, summary
 from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message

@@ -21,6 +21,10 @@ Add = Literal["sum", "newest", "each"]
 as rows of one array in the order of the clients."""
 
 
+DIGEST = "digest"
+"""What stands in the place of arrays that a client keeps for itself."""
+
+
 class BadMessageError(ValueError):
     """A message that is not what was requested: it is refused, and counts as a failure of its sender."""
 

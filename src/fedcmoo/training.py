@@ -151,7 +151,7 @@ def fit(
             session = SecureSession(session, secured, channels, server.sizes)
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
-        result = Result(settings, history, training.model(), server.x.nbytes)
+        result = Result(settings, history, training.model(), server.x.nbytes, training.model)
         if run_folder is not None:
             save_model(run_folder.path / MODEL, result.model)
             result.save(run_folder.path)

@@ -244,23 +244,25 @@ HOSPITALS = Path(__file__).parents[2] / "examples" / "flower" / "hospitals"
 
 
 def test_sites_with_keys_train_on_their_own_tables_and_an_unregistered_one_is_refused(tmp_path: Path) -> None:
-    """The hospitals of the examples, with TLS and node authentication; equal to a run with all tables in one place."""
+    """The hospitals of the examples, with three label sets, TLS and node authentication; equal to a run with all tables
+    in one place."""
     runpy.run_path(str(HOSPITALS / "make_data.py"))["write_tables"](tmp_path)
-    write_keys(tmp_path / "keys", nodes=2, hosts=["127.0.0.1"])
+    write_keys(tmp_path / "keys", nodes=3, hosts=["127.0.0.1"])
     write_keys(tmp_path / "others", nodes=1, hosts=["127.0.0.1"])
     tables = f'data="{tmp_path}/site-{{partition}}.csv"'
     test = str(tmp_path / "test.csv")
-    with Deployment(tmp_path / "tls", nodes=2, node_config=tables, keys=tmp_path / "keys") as federation:
-        federation.start_node(2, partitions=3, key=tmp_path / "others" / "node-0")
-        (record,) = run(federation, tmp_path, HOSPITALS, rounds=1, sites=2, test_data=test)
-        federation.node[2].wait(60)
+    with Deployment(tmp_path / "tls", nodes=3, node_config=tables, keys=tmp_path / "keys") as federation:
+        federation.start_node(3, partitions=4, key=tmp_path / "others" / "node-0")
+        (record,) = run(federation, tmp_path, HOSPITALS, rounds=1, test_data=test)
+        federation.node[3].wait(60)
         assert "SuperNode ID" in federation.log("node-1")
-        assert "SuperNode ID" not in federation.log("node-2")
+        assert "SuperNode ID" not in federation.log("node-3")
 
     task = runpy.run_path(str(HOSPITALS / "hospitals" / "task.py"))
-    server = Context(0, 0, {}, RecordDict({}), {"sites": 2, "seed": 0, "test-data": test}, 0)
+    server = Context(0, 0, {}, RecordDict({}), {"sites": 3, "seed": 0, "test-data": test}, 0)
     problem = task["problem"](server)
-    problem.clients = [task["read"](tmp_path / f"site-{n}.csv") for n in range(2)]
+    problem.clients = [task["read"](tmp_path / f"site-{n}.csv") for n in range(3)]
+    assert [problem.share(n).owned for n in range(3)] == [(True, False), (False, True), (True, True)]
     assert record.without_time() == fit(problem, task["method"](server), rounds=1).history[0].without_time()
 
 

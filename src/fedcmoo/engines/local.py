@@ -50,7 +50,9 @@ class LocalSession(BlockSession, TripSession):
         self.worker = Worker(problem, channels, seed, settings.device, settings.precision)
         secure = secure_of(channels)
         if secure is not None:
-            self.worker.party = secure.party(channels, self.worker.sizes)
+            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+
+            self.worker.party = Party(secure, channels, self.worker.sizes)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:

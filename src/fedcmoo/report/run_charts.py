@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcmoo.evaluation import Scores, mean_score, metric_names
 from fedcmoo.report.chart import Chart, Line, Panel, Style, thinned
+from fedcmoo.report.client_charts import client_rows
 from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import LabelledRuns, Run
 
@@ -42,6 +43,7 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
     for metric in _averaged(runs):
         cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
         rows.append([f"mean {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+    rows += client_rows(runs)
     uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
     lengths = [str(len(same[0].history)) for same in runs.values()]
     rows += [["uploaded", *uploads], ["rounds", *lengths], ["seeds", *(str(len(same)) for same in runs.values())]]
@@ -53,7 +55,8 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
 
 def run_chart(run: Run) -> Chart:
     """One run: a panel for each metric with a line for each objective, then the objectives' weights."""
-    split = "test" if any(record.test for record in run.history) else "validation"
+    splits = ("test", "validation")
+    split = next((name for name in splits if any(getattr(r, name) for r in run.history)), "mean client")
     at = [record.round for record, _ in run.evaluated]
     x = _positions(run, at)
     panels = []

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
@@ -25,6 +24,7 @@ from fedcmoo.engines.remote.protocol import (
     share_text,
 )
 from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
@@ -65,7 +65,9 @@ class Node:
         self.identity = Identity(self.store.path)
         secure = secure_of(channels)
         if secure is not None:
-            self.worker.party = secure.party(channels, self.worker.sizes, self.identity.key, self.worker.cache)
+            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+
+            self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache)
         self.info = describe(problem, self.worker.sizes, partition, partitions, self.identity.public)
 
     def handle(self, kind: str, packet: Packet) -> Packet:

@@ -20,7 +20,7 @@ from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transp
 from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
-from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.messages import DIGEST, BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
@@ -222,12 +222,14 @@ class OrderedSum:
 
 def _reference(digest: str | None) -> Message | None:
     """What the server has in place of a client's memory, which is on its node: the digest."""
-    return None if digest is None else Message(digest=torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8))
+    if digest is None:
+        return None
+    return Message(**{DIGEST: torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)})
 
 
 def _hex(reference: Message | None) -> str:
     """The digest of a client's memory on its node, which the server has in place of the memory."""
-    return "" if reference is None else bytes(reference["digest"].tolist()).hex()
+    return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 
 def _read(outcome: Outcome, request: NodeRequest) -> Answer:

@@ -56,12 +56,20 @@ class Party:
         secure: the settings, the same at all clients and the server.
         channels: of the method's contributions.
         sizes: of the model.
-        node: the private key that signs for the clients.
-        states: their secrets.
+        node: the private key that signs for the clients; by default a new one.
+        states: where their secrets are kept; by default in memory.
     """
 
-    def __init__(self, secure: Secure, channels: Channels, sizes: Sizes, node: NodeKey, states: States) -> None:
-        self.secure, self.channels, self.sizes, self.node, self.states = secure, channels, sizes, node, states
+    def __init__(
+        self,
+        secure: Secure,
+        channels: Channels,
+        sizes: Sizes,
+        node: NodeKey | None = None,
+        states: States | None = None,
+    ) -> None:
+        self.secure, self.channels, self.sizes = secure, channels, sizes
+        self.node, self.states = node or NodeKey.generate(), states or InMemory()
 
     def reply(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedcmoo.client import Client
 from fedcmoo.compression.shared_grid import REACH
@@ -15,10 +14,6 @@ from fedcmoo.optional import require
 from fedcmoo.privacy.clipping import Clip, QuantileClip
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
-
-if TYPE_CHECKING:
-    from fedcmoo.privacy.secure.keys import NodeKey
-    from fedcmoo.privacy.secure.party import Party, States
 
 SMALLEST = 3
 """Two clients know each other's codes from their sum."""
@@ -89,16 +84,6 @@ class Secure(Stage):
     def bound_of(self, channel: Channel) -> float:
         """The bound on a client's contribution: the least of all stages."""
         return min([self.bound, *(stage.bound for stage in channel.stages if isinstance(stage, Clip))])
-
-    def party(
-        self, channels: Channels, sizes: Sizes, node: NodeKey | None = None, states: States | None = None
-    ) -> Party:
-        """The clients' side of a run, with the key of their node and where they keep their secrets; by default a key
-        of this process, and its memory."""
-        from fedcmoo.privacy.secure.keys import NodeKey
-        from fedcmoo.privacy.secure.party import InMemory, Party
-
-        return Party(self, channels, sizes, node or NodeKey.generate(), states or InMemory())
 
 
 SECURE: dict[str, type[Secure]] = {"masked": Secure}
