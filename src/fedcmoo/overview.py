@@ -32,7 +32,7 @@ def report(folders: Sequence[Path], path: Path) -> None:
     for n, file in enumerate(find_files(folders, FRONT), start=1):
         front = Front.load(file.parent)
         chart = front_chart(f"front-{n}", "Losses reached for each preference", [front])
-        sections.append(Section(f"front-{n}", f"The front of {front.problem}", charts=[chart]))
+        sections.append(Section(f"front-{n}", f"The front of {front.problem}", tables=[front.table()], charts=[chart]))
     benches = [GramBench.load(file.parent) for file in find_files(folders, GRAM)]
     if benches:
         chart = gram_chart("gram-errors", [[bench] for bench in benches], [bench.problem for bench in benches])

@@ -99,14 +99,20 @@ def test_page_of_a_sweep_and_a_gram_bench(tmp_path: Path) -> None:
         scores = {"left": {"loss": 1 / preference[0]}, "right": {"loss": 1 / preference[1]}}
         points.append(Point(name, scores, preference, tmp_path / f"sweep/points/{name}"))
     (tmp_path / "sweep/sweep.toml").write_text(write_toml(RunConfig().to_table()))
-    Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3)).save(tmp_path / "sweep")
+    average = Point("FedAvg", {"left": {"loss": 0.4}, "right": {"loss": 0.9}}, (), tmp_path / "sweep/baselines/fedavg")
+    Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3), fedavg=average).save(tmp_path / "sweep")
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench/gram.json").write_text(json.dumps(bench("multimnist").summary()))
     report([tmp_path / "sweep", tmp_path / "bench"], tmp_path / "page.html")
     charts = charts_in(tmp_path / "page.html")
     assert list(charts) == ["curves-two-digits", "weights-two-digits", "front-1", "gram-errors"]
     assert list(charts["curves-two-digits"]["colours"]) == ["1:2", "2:1"]
-    assert list(charts["front-1"]["colours"]) == ["1:2", "2:1"]
+    assert list(charts["front-1"]["colours"]) == ["1:2", "2:1", "FedAvg"]
+    hollow = [line["label"] for line in charts["front-1"]["panels"][0]["lines"] if line["style"] == "hollow"]
+    assert hollow == ["2:1"]  # FedAvg has 0.4 and 0.9, this point 0.5 and 1
+    page = (tmp_path / "page.html").read_text()
+    assert "by FedAvg" in page
+    assert "with the baselines" in page
     gram = charts["gram-errors"]["panels"][0]
     (svd,) = (line for line in gram["lines"] if line["label"] == "one-way randomized SVD")
     assert svd["y"][-1] == pytest.approx(1.96)  # as fabricated: the paper's
