@@ -9,11 +9,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from fedcmoo.cli.report import report as command
+from fedcmoo.client_scores import distribution
 from fedcmoo.config import RunConfig
 from fedcmoo.history import Record
 from fedcmoo.overview import report
@@ -53,6 +55,22 @@ def runs(tmp_path: Path) -> Path:
         save_run(tmp_path / f"compare/fedcmoo-seed{seed}", level, seed=seed, method="fedcmoo")
     save_run(tmp_path / "single", 0.5, method={"name": "fsmgda", "local_steps": 20})
     return tmp_path
+
+
+def test_the_distribution_over_clients_is_drawn(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(40)
+    scores = {"digit": {"accuracy": distribution(values, True), "loss": distribution(values, False)}}
+    record = Record(1, [0], {"digit": 1.0}, client_test=scores)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "history.jsonl").write_text(record.to_json() + "\n")
+    report([tmp_path], tmp_path / "report.html")
+    (chart,) = (chart for name, chart in charts_in(tmp_path / "report.html").items() if name.startswith("clients-"))
+    assert [panel["title"] for panel in chart["panels"]] == ["digit: accuracy", "digit: loss"]
+    line = chart["panels"][0]["lines"][0]
+    assert line["y"] == pytest.approx(np.quantile(values, np.linspace(0, 1, 11)))
+    text = (tmp_path / "report.html").read_text()
+    assert f"{np.sort(values)[:4].mean():.4f}" in text  # the worst tenth of forty clients
+    assert f"{np.sort(values)[-4:].mean():.4f}" in text
 
 
 def test_seeds_are_grouped_and_differences_named(runs: Path) -> None:
