@@ -20,6 +20,7 @@ from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
 from fedcmoo.failures import DivergedError
+from fedcmoo.finiteness import check_finite, first_not_finite
 from fedcmoo.messages import Message, all_finite
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
@@ -27,7 +28,6 @@ from fedcmoo.parameters import FlatModel, State
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import Repeat, generator, seeded
 from fedcmoo.rounds import Sizes
-from fedcmoo.trial import check_finite, first_not_finite
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""

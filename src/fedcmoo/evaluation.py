@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fedcmoo.context import during
 from fedcmoo.data.base import Data
 from fedcmoo.parameters import FlatModel
-
-if TYPE_CHECKING:
-    from fedcmoo.problem import Problem
+from fedcmoo.problem import Problem
 
 BATCH = 1000
 """Samples in one forward pass without gradients, and the unit in which engines share out an evaluation."""
@@ -41,22 +37,10 @@ def evaluate(
         inputs, targets = data.batch(index)
         outputs, targets = model(inputs), model.move(targets)
         for k in range(problem.M) if which is None else which:
-            objective = problem.objectives[k]
-            output, target, labelled = problem.labelled(outputs, targets, k)
-            if labelled == 0:
-                continue
+            values, labelled = problem.scores(outputs, targets, k)
             n = len(index) if labelled is None else labelled
-            values = {"loss": problem.losses(outputs, targets, [k])[0]}
-            for metric in objective.metrics:
-                with during(f"in metric {metric.name!r} of objective {objective.name!r}"):
-                    values[metric.name] = torch.as_tensor(metric.function(output, target))
             for name, value in values.items():
-                if value.ndim != 0:
-                    raise ValueError(
-                        f"metric {name!r} of objective {objective.name!r} must be a scalar, "
-                        f"but got shape {tuple(value.shape)}"
-                    )
-                place = places.index((objective.name, name))
+                place = places.index((problem.objectives[k].name, name))
                 totals[place] += value.to(torch.float64).cpu() * n
                 counts[place] += n
     return totals, counts

@@ -19,6 +19,7 @@ from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
 from fedcmoo.evaluation import mean_score, not_finite
 from fedcmoo.failures import DivergedError, TooFewRepliesError, summary
+from fedcmoo.finiteness import check_finite
 from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
@@ -29,7 +30,6 @@ from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sums, drive
 from fedcmoo.run_folder import RunFolder
-from fedcmoo.trial import check_finite
 
 log = logging.getLogger(__name__)
 

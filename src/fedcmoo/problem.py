@@ -21,12 +21,15 @@ from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
 from fedcmoo.objective import Metric, Objective, accuracy
 from fedcmoo.ownership import Share, check_ownership, is_labelled
 from fedcmoo.parameters import FlatModel, Precision
-from fedcmoo.trial import fits_channels_last
+from fedcmoo.randomness import generator, seeded
 
 __all__ = ["Metric", "Objective", "Problem", "Transform", "accuracy"]
 
 LOOK = 1000
 """Samples that are looked at together for labels."""
+
+SAMPLES = 2
+"""Samples of the batch with which `Problem.check` tries the model."""
 
 Transform = Callable[[Any, torch.Generator], Any]
 """An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
@@ -185,6 +188,25 @@ class Problem:
             values.append(loss)
         return values
 
+    def scores(self, outputs: Any, targets: Any, k: int) -> tuple[dict[str, Tensor], int | None]:
+        """The loss and the metrics of objective k on one batch, by name, and how many of its samples have a label for
+        it; None for all. Without any label there are no scores."""
+        objective = self.objectives[k]
+        output, target, labelled = self.labelled(outputs, targets, k)
+        if labelled == 0:
+            return {}, 0
+        values = {"loss": self.losses(outputs, targets, [k])[0]}
+        for metric in objective.metrics:
+            with during(f"in metric {metric.name!r} of objective {objective.name!r}"):
+                value = torch.as_tensor(metric.function(output, target))
+            if value.ndim != 0:
+                raise ValueError(
+                    f"metric {metric.name!r} of objective {objective.name!r} must be a scalar, "
+                    f"but got shape {tuple(value.shape)}"
+                )
+            values[metric.name] = value
+        return values, labelled
+
     def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
         """What objective k sees of the samples that have a label for it, and how many these are; None for all."""
         output, target = self.of(outputs, k), self.of(targets, k)
@@ -230,7 +252,7 @@ class Problem:
         """Whether the model computes with kernels and images laid out channels-last: where it can, since that is
         faster on CPUs. It is found out once, on the data that are here."""
         try:
-            return fits_channels_last(self)
+            return self._fits_channels_last()
         except Exception:  # it cannot compute at all, as `check` says
             return True
 
@@ -244,7 +266,43 @@ class Problem:
 
     def check(self) -> None:
         """Compute losses, gradients and metrics of two samples as training does, so that mistakes show before it."""
-        self.channels_last = fits_channels_last(self)
+        self.channels_last = self._fits_channels_last()
+
+    def _fits_channels_last(self) -> bool:
+        """Whether the model can compute channels-last: one that flattens a convolution's output with `view` cannot.
+        If it can compute in no layout, its error is raised."""
+        try:
+            self._first_pass(channels_last=True)
+        except RuntimeError as error:
+            try:
+                self._first_pass(channels_last=False)
+            except Exception:
+                raise error from None
+            return False
+        return True
+
+    def _first_pass(self, channels_last: bool) -> None:
+        """Losses, gradients and metrics of two samples, computed as in training; nothing if no data are here."""
+        data = self.some_data()
+        if data is None:
+            return
+        stop = min(SAMPLES, len(data))
+        model = self.flat_model(channels_last=channels_last)
+        model.module.train()
+        with during(f"before training, with a batch of {stop}"), seeded(model.device, 0, "first pass"):
+            inputs, targets = data.batch(torch.arange(stop))
+            which = [k for k in range(self.M) if self.has_target(targets, k)]
+            augmented = inputs if self.transform is None else self.transform(inputs, generator(0, "first pass"))
+            targets = model.move(targets)
+            losses = self.losses(model(augmented), targets, which)
+            for k, loss in zip(which, losses, strict=True):
+                with during(f"in the gradient of objective {self.objectives[k].name!r}"):
+                    loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+            model.module.eval()
+            with torch.no_grad():
+                outputs = model(inputs)
+                for k in which:
+                    self.scores(outputs, targets, k)
 
     def some_data(self) -> Data | None:
         """The data of the first client that is here, or else test or validation data; None if nothing is here."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.files import write_atomically
-from fedcmoo.trial import SAMPLES
+from fedcmoo.problem import SAMPLES
 from tests.core.problems import Noise
 
 
