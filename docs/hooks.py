@@ -7,7 +7,6 @@ import logging
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -77,21 +76,18 @@ def rendered(file: File) -> dict[str, str | bytes]:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
+        printed = ""
         for output in cell.outputs:
             data = output.get("data", {})
             if "image/png" in data:
                 name = f"{stem}-{len(made)}.png"
                 made[name] = base64.b64decode(data["image/png"])
                 parts.append(f"![Output of the cell above]({posixpath.basename(name)})")
+            elif "text/html" in data:
+                parts.append(f'<div class="output" markdown="0">\n{data["text/html"]}\n</div>')
             else:
-                parts.append(text(output))
+                printed += ANSI.sub("", data.get("text/plain") or output.text).replace("\r", "")
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
     parts.append(f'<a href="{posixpath.basename(file.src_uri)}" download>Download this page as a notebook</a>')
     return {**made, f"{stem}.md": "\n\n".join(parts)}
-
-
-def text(output: Any) -> str:
-    """What a cell printed or showed, without the colours of a terminal."""
-    data = output.get("data", {})
-    if "text/html" in data:
-        return f'<div class="output" markdown="0">\n{data["text/html"]}\n</div>'
-    return f"```text\n{ANSI.sub('', data.get('text/plain') or output.text).rstrip()}\n```"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback as Callback
-    from fedcmoo.client_objectives import client_objectives as client_objectives
     from fedcmoo.comparison import compare as compare
+    from fedcmoo.fairness import client_objectives as client_objectives
     from fedcmoo.methods import FSMGDA as FSMGDA
     from fedcmoo.methods import MGDA as MGDA
     from fedcmoo.methods import FedAvg as FedAvg
@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "callbacks": ["Callback"],
-    "client_objectives": ["client_objectives"],
+    "fairness": ["client_objectives"],
     "comparison": ["compare"],
     "methods": ["FSMGDA", "MGDA", "FedAvg", "FedCMOO", "FedCMOOPref", "FedMGDAPlus"],
     "pareto": ["sweep"],

@@ -16,8 +16,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from fedcmoo.data.base import Data
+from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
+from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Message, all_finite
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
@@ -36,10 +37,6 @@ GradientAt = Callable[[Tensor], Tensor]
 Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
 """Changes the gradient of a local step in place, given where the client is and the gradient, both [d]. In the first
 step of a round there may be no gradient elsewhere."""
-
-
-class DivergedError(RuntimeError):
-    """A loss or gradient was NaN or infinite: the run ends, the last good checkpoint stays."""
 
 
 @dataclass(frozen=True)
@@ -287,18 +284,7 @@ class Client:
         return seeded(self.model.device, self.seed, self.round, self.i, purpose)
 
     def _batches(self, batch_size: int | None) -> Iterator[Tensor]:
-        """Indices of successive batches from shuffled epochs. With batch_size None, every batch is the whole data."""
-        n = len(self.data)
-        if batch_size is None or batch_size >= n:
-            while True:
-                yield torch.arange(n)
-        shuffle = self.random("batches")
-        left = torch.empty(0, dtype=torch.int64)
-        while True:
-            while len(left) < batch_size:
-                left = torch.cat([left, torch.randperm(n, generator=shuffle)])
-            yield left[:batch_size]
-            left = left[batch_size:]
+        return batches(len(self.data), batch_size, self.random("batches"))
 
     def _forward(self, index: Tensor, augmentation: torch.Generator, which: Iterable[int]) -> list[Tensor]:
         inputs, targets = self.data.batch(index)

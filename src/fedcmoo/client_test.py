@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from fedcmoo.client import Client, DivergedError
+from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Channel, Channels, Contribution
 from fedcmoo.evaluation import columns, evaluate
+from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Field, Message
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes

@@ -22,6 +22,8 @@ from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
+from fedcmoo.privacy.robust import ROBUST, RobustMean
+from fedcmoo.privacy.secure import SECURE, Secure
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.run import CONFIG, NOT_RESULTS
@@ -45,8 +47,10 @@ class RunConfig:
         on_failure: what to do about clients that fail.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
+        robust: a mean of replies that a few hostile clients cannot move far; None for the plain one.
         privacy: differential privacy and its settings; None for none.
         download: how the model is sent to clients: full, bfloat16 or 8-bit.
+        secure: secure aggregation and its settings; None for none.
         data: the data folder; None for the environment's FEDCMOO_DATA or the user's cache.
 
     >>> config = RunConfig.from_table({"rounds": 3, "method": {"name": "fsmgda", "client_lr": 0.1}})
@@ -65,8 +69,10 @@ class RunConfig:
     evaluate_every: int = 5
     checkpoint_every: int = 10
     clip: float | None = None
+    robust: RobustMean | None = field(default=None, metadata={"registry": ROBUST})
     privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
     download: Download = "full"
+    secure: Secure | None = field(default=None, metadata={"registry": SECURE})
     data: str | None = None
 
     def __post_init__(self) -> None:
@@ -85,12 +91,13 @@ class RunConfig:
     @property
     def stages(self) -> Sequence[Stage]:
         """What `fit` takes as stages."""
-        return () if self.clip is None else (Clip(self.clip),)
+        clipping = None if self.clip is None else Clip(self.clip)
+        return [stage for stage in (clipping, self.robust, self.secure) if stage is not None]
 
     @property
     def client_stages(self) -> Sequence[Stage]:
         """What nodes on other machines take as stages."""
-        return self.stages if self.privacy is None else (self.privacy.clipping(),)
+        return self.stages if self.privacy is None else (*self.stages, self.privacy.clipping())
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.messages import Add, BadMessageError, Field, Message, check, check_values
 from fedcmoo.ownership import Share
+from fedcmoo.problem import Problem
 from fedcmoo.rounds import Server, Sizes, Sums
 
 Arrays = Mapping[str, Tensor]
@@ -68,12 +69,19 @@ class Contribution(ABC):
 class Stage:
     """One thing that is done to contributions between client and server; a subclass overrides what it needs."""
 
+    single_replies: ClassVar[bool] = False
+    """Whether `on_server` gets the arrays of all clients, in rows, where others get sums."""
+
     def of(self, contribution: Contribution) -> Stage:
         """The stage as this contribution needs it."""
         return self
 
     def check(self, contribution: Contribution, sizes: Sizes) -> None:
         """Raise ValueError, before work starts, unless the stage can be used with the contribution."""
+
+    def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        """Raise ValueError, before work starts, unless the stage can be used with the problem, cohorts of n clients and
+        all stages of the run."""
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         """The arrays that go on to the next stage, before they are encoded."""
@@ -93,6 +101,11 @@ class Channel:
 
     contribution: Contribution
     stages: Sequence[Stage] = ()
+
+    @property
+    def single_replies(self) -> bool:
+        """Whether the arrays of all clients are kept, in rows, in place of their sums."""
+        return any(stage.single_replies for stage in self.stages)
 
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: its reply, as it is sent."""
@@ -128,9 +141,11 @@ Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
 
-def check_stages(channels: Channels, sizes: Sizes) -> None:
-    """Raise ValueError unless all stages can be used with their contributions."""
+def check_stages(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
+    """Raise ValueError unless all stages can be used with their contributions, the problem and cohorts of n clients."""
     for channel in channels.values():
+        for stage in channel.stages:
+            stage.check_run(problem, n, channel.stages)
         for stage in channel.stages:
             stage.check(channel.contribution, sizes)
 
@@ -160,8 +175,10 @@ def add_reply(
         decoded = channel.receive(reply.part(name), sizes, sender)
         fields = channel.contribution.fields(sizes)
         check_values(decoded, fields, sender)
-        arrays |= {f"{name}/{key}": array for key, array in decoded.items()}
+        rows = {key for key, field in fields.items() if field.add == "sum" and channel.single_replies}
+        arrays |= {f"{name}/{key}": array[None] if key in rows else array for key, array in decoded.items()}
         how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
+        how |= {f"{name}/{key}": "each" for key in rows}
     sums.add(arrays, reply.nbytes, how, share)
 
 

@@ -25,6 +25,10 @@ class TooFewRepliesError(ConnectionError):
     """Fewer clients than the run's minimum replied."""
 
 
+class DivergedError(RuntimeError):
+    """A loss or gradient was NaN or infinite: the run ends, the last good checkpoint stays."""
+
+
 class FailureRule(ABC):
     """A rule for failures: a client raised an error, sent what is refused, or did not reply in time."""
 

@@ -13,6 +13,9 @@ from fedcmoo.client_scores import ClientScores, statistic
 from fedcmoo.evaluation import Scores
 from fedcmoo.files import DamagedError
 
+MASKING = "masking"
+"""What the entries of a phase's secure sums are called, after the phase."""
+
 
 @dataclass
 class Record:
@@ -24,7 +27,8 @@ class Record:
         weights: w by objective.
         gram: G [M, M], where the method estimated it.
         grad_norm_sq: w^T G w, the squared norm of the weighted gradient.
-        up, down: bytes by phase, all clients together.
+        up, down: bytes by phase, all clients together. What secure sums cost besides the codes of a phase has an entry
+            of its own, such as "train masking".
         seconds: by phase.
         failures: by client, what went wrong.
         undone: why the round's model was not accepted, so that the one before it stayed; None if it was.
@@ -53,6 +57,12 @@ class Record:
         """On test data, or else on validation data, or else the clients' means; None without an evaluation."""
         means = None if self.client_test is None else statistic(self.client_test, "mean")
         return self.test or self.validation or means
+
+    def count(self, phase: str, up: int, down: int, seconds: float) -> None:
+        """Add the bytes and seconds of an ask."""
+        for ledger, amount in ((self.up, up), (self.down, down)):
+            ledger[phase] = ledger.get(phase, 0) + amount
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
-from fedcmoo.client import DivergedError
 from fedcmoo.client_scores import client_scores
 from fedcmoo.client_test import NAME as CLIENT_TEST
 from fedcmoo.client_test import client_test
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
 from fedcmoo.evaluation import mean_score, not_finite
-from fedcmoo.failures import TooFewRepliesError, summary
-from fedcmoo.history import Record
+from fedcmoo.failures import DivergedError, TooFewRepliesError, summary
+from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
@@ -120,6 +120,7 @@ class Loop:
             record.notes |= of_round(server.G)
         if self.private is not None:
             record.notes["epsilon"] = self.private.epsilon
+            server.memory["epsilon"] = torch.tensor([self.private.epsilon], dtype=torch.float64)  # for checkpoints
 
     def _note(self, record: Record) -> None:
         """The round is done: it is part of the history, and the server's state is worth saving."""
@@ -198,9 +199,9 @@ class Loop:
         need_model = [i for i in asked if has_model.get(i) != version]
         down = len(asked) * ask.nbytes + len(need_model) * sent.message.nbytes
         has_model |= dict.fromkeys(asked, version)
-        for ledger, amount in ((record.up, sums.uploaded), (record.down, down)):
-            ledger[ask.phase] = ledger.get(ask.phase, 0) + amount
-        record.seconds[ask.phase] = record.seconds.get(ask.phase, 0.0) + seconds
+        record.count(ask.phase, sums.uploaded, down, seconds - sums.masking.seconds)
+        if sums.masking.up:
+            record.count(f"{ask.phase} {MASKING}", **vars(sums.masking))
         self._note_failures(sums, clients, asked, ask.phase, record)
         if clients or self.private is None:  # of nobody, a private round has the noise alone
             server.on_failure.check(sums.count, len(clients), sums.failures)

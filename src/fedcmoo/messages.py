@@ -16,9 +16,13 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-Add = Literal["sum", "modular", "newest", "each"]
-"""How an array is added up over clients: as a sum, as a sum of integers that wraps around, by keeping the last, or, of
-arrays that the server needs one by one, as rows of one array in the order of the clients."""
+Add = Literal["sum", "newest", "each"]
+"""How an array is added up over clients: as a sum, by keeping the last, or, of arrays that the server needs one by one,
+as rows of one array in the order of the clients."""
+
+
+DIGEST = "digest"
+"""What stands in the place of arrays that a client keeps for itself."""
 
 
 class BadMessageError(ValueError):

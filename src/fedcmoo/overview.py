@@ -9,6 +9,7 @@ from fedcmoo.bench.gram_result import FILE as GRAM
 from fedcmoo.bench.gram_result import GramBench, gram_chart
 from fedcmoo.pareto.front import FILE as FRONT
 from fedcmoo.pareto.front import Front, front_chart
+from fedcmoo.report.client_charts import clients_chart
 from fedcmoo.report.page import Section, write_page
 from fedcmoo.report.run_charts import curves_chart, results_table, run_chart, weights_chart
 from fedcmoo.report.runs import by_problem, find_files, find_runs
@@ -32,7 +33,7 @@ def report(folders: Sequence[Path], path: Path) -> None:
     for n, file in enumerate(find_files(folders, FRONT), start=1):
         front = Front.load(file.parent)
         chart = front_chart(f"front-{n}", "Losses reached for each preference", [front])
-        sections.append(Section(f"front-{n}", f"The front of {front.problem}", charts=[chart]))
+        sections.append(Section(f"front-{n}", f"The front of {front.problem}", tables=[front.table()], charts=[chart]))
     benches = [GramBench.load(file.parent) for file in find_files(folders, GRAM)]
     if benches:
         chart = gram_chart("gram-errors", [[bench] for bench in benches], [bench.problem for bench in benches])
@@ -50,5 +51,8 @@ def _runs_section(problem: str, runs: dict[str, list[SavedRun]]) -> Section:
             charts.insert(0, curves_chart(problem, runs))
     else:
         charts = [run_chart(first)]
+    clients = clients_chart(problem, runs)
+    if clients is not None:
+        charts.append(clients)
     details = [(label, write_toml(same[0].config)) for label, same in runs.items()]
     return Section(problem, problem, tables=[results_table("Results at the end", runs)], charts=charts, details=details)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,12 @@ class Result(Run):
         history: one record per round.
         model: the trained model, a copy of the problem's.
         model_bytes: of the model's parameters.
+        client_model: the model of a client, by its number, with the private parameters that it keeps.
     """
 
     model: nn.Module
     model_bytes: int
+    client_model: Callable[[int], nn.Module]
 
     @property
     def fsmgda_upload(self) -> int:

@@ -93,6 +93,15 @@ class Ask:
         return sum(message.nbytes for message in self.messages.values())
 
 
+@dataclass
+class Masking:
+    """What secure sums cost in addition to the codes themselves: bytes in both directions, and seconds."""
+
+    up: int = 0
+    down: int = 0
+    seconds: float = 0.0
+
+
 class Sums:
     """Running sums of the replies to an ask. Array `key` of contribution `name` is called "name/key".
 
@@ -115,6 +124,7 @@ class Sums:
         failures: why clients did not reply.
         stalled: those of them that did not reply in time.
         client_states: what clients will remember if the server accepts the round, by client.
+        masking: what hiding single replies cost.
     """
 
     def __init__(self) -> None:
@@ -127,6 +137,7 @@ class Sums:
         self.failures: dict[int, str] = {}
         self.stalled: set[int] = set()
         self.client_states: dict[int, Message] = {}
+        self.masking = Masking()
         self._how: dict[str, Add] = {}
 
     def __getitem__(self, name: str) -> Tensor:
@@ -144,8 +155,8 @@ class Sums:
         Args:
             arrays: by name.
             nbytes: the size of the client's reply.
-            how: the way to add each array: "sum" (where nothing is said), "modular" for integers whose sum wraps
-                around, "newest" to keep the last one, "each" to put them one below the other.
+            how: the way to add each array: "sum" (where nothing is said), "newest" to keep the last one, "each" to put
+                them one below the other.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -211,7 +222,7 @@ class Sums:
             elif self._how.get(name) == "each":
                 self.totals[name] = torch.cat([self.totals[name], array])
             else:
-                self.totals[name] += array  # integers wrap around, which is what "modular" means
+                self.totals[name] += array
 
 
 @dataclass

@@ -70,6 +70,11 @@ class Run:
         return self.history[-1].notes.get("epsilon")
 
     @property
+    def epsilons(self) -> list[float]:
+        """The privacy that was spent after each round of a run with differential privacy."""
+        return [record.notes["epsilon"] for record in self.history]
+
+    @property
     def uploaded(self) -> int:
         """Bytes that all clients together sent to the server."""
         return sum(sum(record.up.values()) for record in self.history)

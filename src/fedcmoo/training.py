@@ -10,7 +10,8 @@ from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_stages
 from fedcmoo.download import Download, check_download
-from fedcmoo.engines import ENGINES, Engine, choose_engine
+from fedcmoo.engines import ENGINES, Engine, Local, choose_engine
+from fedcmoo.engines.base import check_trips
 from fedcmoo.failures import FAILURE_RULES, FailureRule
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
@@ -19,6 +20,7 @@ from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
 from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
+from fedcmoo.privacy.secure import Secure, secure_of
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server, Sizes
@@ -45,6 +47,7 @@ def fit(
     on_failure: FailureRule | str = "stop",
     privacy: DifferentialPrivacy | None = None,
     download: Download = "full",
+    secure: bool | Secure = False,
     config: Table | None = None,
 ) -> Result:
     """Train a model for several objectives over many clients.
@@ -71,6 +74,8 @@ def fit(
             "skip" goes on without such clients and records them; `Skip(min_replies=5)` needs so many replies.
         privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
         download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
+        secure: secure aggregation: the server learns sums over cohorts, and no single reply. For nodes on other
+            machines, and for tests in process.
         config: the table that config.toml gets; by default one of these arguments, as far as they have names.
 
     Returns:
@@ -108,6 +113,8 @@ def fit(
         "checkpoint_every": checkpoint_every,
         "download": download,
     }
+    if secure:
+        stages = [*stages, Secure() if secure is True else secure]
     problem.check()
     model = problem.flat_model()
     server = _new_server(problem, algorithm, model, seed)
@@ -116,7 +123,11 @@ def fit(
     channels = algorithm.channels([*stages, *(private.stages if private else ())])
     for channel in channels.values():
         channel.contribution.check(server.sizes)
-    check_stages(channels, server.sizes)
+    check_stages(channels, problem, n, server.sizes)
+    secured = secure_of(channels)
+    if secured is not None:
+        wanted = wanted or Local()
+        check_trips(wanted)
     accept = acceptance or Acceptance()
     accept.check(problem)
     steps = algorithm.local_steps * n * rounds
@@ -142,9 +153,13 @@ def fit(
         for callback in callbacks:
             callback.on_start(training)
         session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
+        if secured is not None:
+            from fedcmoo.engines.secure import SecureSession  # needs the extra "privacy"
+
+            session = SecureSession(session, secured, channels, server.sizes)
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
-        result = Result(settings, history, training.model(), server.x.nbytes)
+        result = Result(settings, history, training.model(), server.x.nbytes, training.model)
         if run_folder is not None:
             save_model(run_folder.path / MODEL, result.model)
             result.save(run_folder.path)

@@ -6,18 +6,22 @@ import ctypes
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedcmoo.client import Client, FirstStep
 from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.failures import FailureRule, Stop
-from fedcmoo.messages import Message
+from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import Precision, State
 from fedcmoo.problem import Problem
+from fedcmoo.randomness import derive
 from fedcmoo.rounds import Sizes, Sums
+
+if TYPE_CHECKING:
+    from fedcmoo.privacy.secure.party import Party
 
 KEEP_LIMIT = 512 * 2**20
 """Bytes of gradients that one worker keeps from one ask of a round to the next; the rest is computed again."""
@@ -66,7 +70,12 @@ class Worker:
         seed: of the whole run.
         device: where the model computes.
         precision: what the model computes in.
+
+    Attributes:
+        party: answers for the clients on asks of several trips; None where every ask takes one.
     """
+
+    party: Party | None = None
 
     def __init__(
         self,
@@ -112,12 +121,43 @@ class Worker:
             own = Message(**client.new_private.arrays)
         return Message(**remembered, **Message.join({PRIVATE: own})).cpu()
 
+    def trip(
+        self, state: State | None, request: Request, i: int, trip: str, message: Message
+    ) -> tuple[Message, Message | None]:
+        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`.
+
+        Args:
+            state: the model; None on trips on which nothing is computed.
+            request: the ask.
+            i: the client.
+            trip: its name.
+            message: what the client is sent on it.
+        """
+        if self.party is None:
+            raise BadMessageError("an ask of several trips needs clients with secure sums, but these have none")
+        memory: Message | None = None
+
+        def compute() -> Message:
+            nonlocal memory
+            if state is None:
+                raise BadMessageError("clients need the model to compute a reply, but were not sent it")
+            plain, memory = self.reply(state, request, i)
+            return plain
+
+        seed = round_seed(self.seed, request.round)
+        return self.party.reply(i, trip, message, tuple(request.messages), compute, seed), memory
+
     def client(self, state: State, round: int, i: int) -> Client:
         """Client i with the whole model in this state."""
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
 
     def _has_room(self, first: FirstStep) -> bool:
         return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
+
+
+def round_seed(seed: int, round: int) -> int:
+    """What clients and server of an ask of several trips derive their common random numbers from."""
+    return derive(seed, round, "trips")
 
 
 class Job(Protocol):

@@ -12,9 +12,9 @@ import torch
 from fedcmoo import FedAvg, Problem, fit
 from fedcmoo.acceptance import Acceptance, BoundedRise
 from fedcmoo.checkpoint import Checkpoint
-from fedcmoo.client import DivergedError
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local
+from fedcmoo.failures import DivergedError
 from fedcmoo.history import read_history
 from fedcmoo.run_folder import NEWEST
 from tests.core.problems import quadratics

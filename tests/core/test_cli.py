@@ -116,7 +116,7 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(tmp_path: Path)
         (["run", "--config", "missing.toml"], "missing.toml does not exist"),
         (["run", "--rounds", "0"], "rounds must be a whole number of at least 1, but got 0"),
         (["run", "--set", "evaluate_every=0"], "evaluate_every must be a whole number of at least 1, but got 0"),
-        (["run", "--small"], "two-digits has none: leave it out"),
+        (["run", "mixed-digits", "--small"], "mixed-digits has none: leave it out"),
         (["resume", "nowhere"], "there is no folder nowhere"),
         (["resume", "."], "a run's folder has a config.toml, but . has none"),
         (["run", "--set", "engine.workers=4"], "add --engine pool or --engine ray"),

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Metric, Objective, Problem, fit
 from fedcmoo.acceptance import Acceptance
-from fedcmoo.client import DivergedError
 from fedcmoo.engines import Local
+from fedcmoo.failures import DivergedError
 from fedcmoo.gram import Exact
 from fedcmoo.history import read_history
 from fedcmoo.messages import BadMessageError, Message

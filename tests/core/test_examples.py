@@ -29,6 +29,14 @@ def test_own_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in table for name in ("Weight", "Waist", "Pulse"))
 
 
+def test_unequal_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "clients.svg"
+    monkeypatch.setattr("sys.argv", ["unequal_clients.py", "2", str(figure)])
+    runpy.run_path(str(ROOT / "examples" / "unequal_clients.py"), run_name="__main__")
+    assert "private last layer {'mean'" in capsys.readouterr().out
+    assert figure.stat().st_size > 1000
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("torchjd"), reason="needs the extra torchjd")
 def test_loss_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     figure = tmp_path / "scales.png"

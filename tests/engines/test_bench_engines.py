@@ -32,3 +32,11 @@ def test_wrong_settings_are_named() -> None:
         measure(["local"], rounds=1)
     with pytest.raises(ValueError, match="nodes must be at least 1, but got 0"):
         measure(["flower"], nodes=0)
+
+
+def test_secure_sums_cost_less_than_half_as_many_bytes_again() -> None:
+    (cost,) = measure(["local"], rounds=2, secure=True, say=lambda line: None)
+    assert 0 < cost.masking < cost.round
+    assert 1 < cost.bytes < 1.5
+    with pytest.raises(ValueError, match="local, flower"):
+        measure(["pool"], secure=True)

@@ -15,11 +15,10 @@ import pytest
 import torch
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, Objective, Result, fit
-from fedcmoo.client import DivergedError
 from fedcmoo.engines import ENGINES, Engine, Local, Pool
 from fedcmoo.engines.dispatch import WorkerError
 from fedcmoo.experiments.two_digits import TwoDigits
-from fedcmoo.failures import Skip
+from fedcmoo.failures import DivergedError, Skip
 from fedcmoo.methods import Method
 from fedcmoo.parameters import FlatModel
 from fedcmoo.rounds import Sizes

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from fedcmoo import FedCMOO, Objective, Problem, fit
-from fedcmoo.client import DivergedError
 from fedcmoo.drift import Drift, Scaffold
-from fedcmoo.engines import ENGINES
+from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.ray import Ray, connect
+from fedcmoo.failures import DivergedError
 from fedcmoo.gram import Exact
 from tests.core.problems import classification
+from tests.core.test_private import SMALL, private
 from tests.engines.accidents import Killed, Stopped
 
 ray = pytest.importorskip("ray")
@@ -97,3 +98,13 @@ def test_is_known_by_name() -> None:
 def test_refuses_no_workers() -> None:
     with pytest.raises(ValueError, match="workers must be a whole number of at least 1, but got 0"):
         Ray(workers=0)
+
+
+def test_private_parameters_and_clients_own_metrics_are_those_of_the_local_engine() -> None:
+    engines: list[Engine] = [Local(), Ray(workers=2)]
+    runs = [
+        fit(private(), FedCMOO(**SMALL), 2, clients_per_round=4, engine=engine, evaluate_every=1).history
+        for engine in engines
+    ]
+    assert [record.without_time() for record in runs[0]] == [record.without_time() for record in runs[1]]
+    assert runs[0][1].client_test is not None

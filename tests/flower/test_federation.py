@@ -33,6 +33,7 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.settings import Table, merge
+from tests.privacy.silent import SilentEngine
 
 pytestmark = pytest.mark.deployment
 
@@ -186,6 +187,41 @@ def test_wrong_shaped_nan_oversized_and_stale_replies_change_nothing(federation:
     assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in reference.model.state_dict().items())
 
 
+SILENT = '''
+def silent(message, context, call_next):
+    """Client 1 drops out of every secure sum when it should send its masked codes."""
+    reply = call_next(message, context)
+    if context.node_config["partition-id"] == 1 and message.content["values"].get("trip") == "mask":
+        del reply.content["blobs"]["client-1"]
+    return reply
+
+
+app = client_app(problem, method, mods=[silent], stages=CONFIG.client_stages)
+'''
+
+
+def test_secure_sums_with_a_drop_out_are_those_of_the_same_codes(federation: Deployment, tmp_path: Path) -> None:
+    """The run is equal, bit for bit, to one in this process from which the same client drops out."""
+    pytest.importorskip("cryptography")
+    method = {"gram": {"name": "sketch", "bits": 32}, "trips": 1}
+    chosen = config(method=method, secure="masked", clip=2.0)
+    app = tmp_path / "app"
+    write_app(app, chosen)
+    client_app = app / "federation" / "client_app.py"
+    client_app.write_text(client_app.read_text() + SILENT)
+
+    history = run(federation, tmp_path, app)
+
+    here = SilentEngine({"mask": {1}})
+    problem, stages = chosen.problem.build(0), chosen.stages
+    settings = {"clients_per_round": 6, "evaluate_every": 2, "on_failure": "skip"}
+    reference = fit(problem, chosen.method, 2, engine=here, stages=stages, **settings)  # type: ignore[arg-type]
+    mine, yours = ([replace(r, failures={}) for r in without_time(list(h))] for h in (history, reference.history))
+    assert mine == yours
+    assert [set(record.failures) for record in history] == [{"1"}, {"1"}]
+    assert all(torch.equal(model_of(tmp_path)[name], value) for name, value in reference.model.state_dict().items())
+
+
 def test_a_node_is_killed_in_the_middle_of_a_round(federation: Deployment, tmp_path: Path) -> None:
     """The run goes on without its clients and ends with the right number of rounds. (The last test on this node.)"""
     app = tmp_path / "app"
@@ -208,23 +244,25 @@ HOSPITALS = Path(__file__).parents[2] / "examples" / "flower" / "hospitals"
 
 
 def test_sites_with_keys_train_on_their_own_tables_and_an_unregistered_one_is_refused(tmp_path: Path) -> None:
-    """The hospitals of the examples, with TLS and node authentication; equal to a run with all tables in one place."""
+    """The hospitals of the examples, with three label sets, TLS and node authentication; equal to a run with all tables
+    in one place."""
     runpy.run_path(str(HOSPITALS / "make_data.py"))["write_tables"](tmp_path)
-    write_keys(tmp_path / "keys", nodes=2, hosts=["127.0.0.1"])
+    write_keys(tmp_path / "keys", nodes=3, hosts=["127.0.0.1"])
     write_keys(tmp_path / "others", nodes=1, hosts=["127.0.0.1"])
     tables = f'data="{tmp_path}/site-{{partition}}.csv"'
     test = str(tmp_path / "test.csv")
-    with Deployment(tmp_path / "tls", nodes=2, node_config=tables, keys=tmp_path / "keys") as federation:
-        federation.start_node(2, partitions=3, key=tmp_path / "others" / "node-0")
-        (record,) = run(federation, tmp_path, HOSPITALS, rounds=1, sites=2, test_data=test)
-        federation.node[2].wait(60)
+    with Deployment(tmp_path / "tls", nodes=3, node_config=tables, keys=tmp_path / "keys") as federation:
+        federation.start_node(3, partitions=4, key=tmp_path / "others" / "node-0")
+        (record,) = run(federation, tmp_path, HOSPITALS, rounds=1, test_data=test)
+        federation.node[3].wait(60)
         assert "SuperNode ID" in federation.log("node-1")
-        assert "SuperNode ID" not in federation.log("node-2")
+        assert "SuperNode ID" not in federation.log("node-3")
 
     task = runpy.run_path(str(HOSPITALS / "hospitals" / "task.py"))
-    server = Context(0, 0, {}, RecordDict({}), {"sites": 2, "seed": 0, "test-data": test}, 0)
+    server = Context(0, 0, {}, RecordDict({}), {"sites": 3, "seed": 0, "test-data": test}, 0)
     problem = task["problem"](server)
-    problem.clients = [task["read"](tmp_path / f"site-{n}.csv") for n in range(2)]
+    problem.clients = [task["read"](tmp_path / f"site-{n}.csv") for n in range(3)]
+    assert [problem.share(n).owned for n in range(3)] == [(True, False), (False, True), (True, True)]
     assert record.without_time() == fit(problem, task["method"](server), rounds=1).history[0].without_time()
 
 

@@ -18,7 +18,7 @@ from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import MinNorm, NearEqual
 from tests.core.problems import classification
-from tests.core.test_client_objectives import one_objective
+from tests.core.test_fairness import one_objective
 
 cvxpy = pytest.importorskip("cvxpy")
 

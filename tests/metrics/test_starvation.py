@@ -26,6 +26,7 @@ def history(weights: Sequence[float], losses: Sequence[float], every: int = 5, g
 @pytest.mark.parametrize("losses", [[2.0, 2.0, 2.0], [2.0, 2.1, 2.2], [2.0, 1.95, 1.91]])
 def test_a_low_weight_and_a_loss_that_does_not_fall(losses: list[float]) -> None:
     assert starved(history([0.01] * 15, losses)) == ["a"]
+    assert starved(history([0.5, *[0.01] * 15], losses, gram=False)) == ["a"]  # a rule for losses
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,18 @@ def test_a_low_weight_and_a_loss_that_does_not_fall(losses: list[float]) -> None
         history([0.3] * 15, [2.0, 2.0, 2.0]),  # the weight is no reason
         history([0.01] * 9 + [0.5] + [0.01] * 5, [2.0, 2.0, 2.0]),  # not for ten rounds
         history([0.01] * 10, [2.0, 2.0]),  # only five rounds from the first evaluation to the last one
-        history([0.0] * 15, [2.0, 2.0, 2.0], gram=False),  # fixed weights
+        history([0.0] * 15, [2.0, 2.0, 2.0], gram=False),  # fixed weights, as in FedAvg
     ],
 )
 def test_no_false_alarm(records: list[Record]) -> None:
+    assert starved(records) == []
+
+
+def test_a_preference_is_no_starvation() -> None:
+    """Weights that are low since a preference asks for a large loss."""
+    records = history([0.01] * 15, [2.0, 2.0, 2.0])
+    for record in records:
+        record.notes["kl"] = 0.3
     assert starved(records) == []
 
 

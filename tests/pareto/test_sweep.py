@@ -112,6 +112,7 @@ def test_the_front_is_read_back_as_it_was(whole: tuple[Path, Front]) -> None:
     assert again == front
     assert again.hypervolume == hypervolume([point.losses for point in front.points], front.reference)
     assert json.loads((folder / "front.json").read_text())["hypervolume"] == front.hypervolume
+    assert (np.array(front.reference) > [*front.losses, front.fedavg.losses]).all()  # type: ignore[union-attr]
     assert front.single[0].losses[0] == front.minima[0]  # type: ignore[index]
     assert "FedAvg" in str(front)
     with pytest.raises(ValueError, match="must be the folder of a finished sweep"):
@@ -153,6 +154,7 @@ def test_points_that_a_baseline_dominates_are_marked() -> None:
     assert [row[-1] for row in replace(front, fedavg=None).table().rows] == ["", "", "yes"]
     assert front.pick((1, 1)).label == "1:1"  # a baseline is no answer to a preference
     # (1, 4) has 4 x 1 of the square below (5, 5), FedAvg's (2, 2) has 3 x 3; they share 3 x 1.
+    assert front.summary()["hypervolume_with_baselines"] == front.hypervolume_with_baselines == 10
     assert "with the baselines 10;" in front.table().note
 
 

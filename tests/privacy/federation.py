@@ -6,23 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedcmoo.messages import Message
-from fedcmoo.privacy.secure import SecureClient, SecureServer, Session
+from fedcmoo.privacy.secure.client import SecureClient
+from fedcmoo.privacy.secure.keys import NodeKey
 from fedcmoo.privacy.secure.masks import Words
+from fedcmoo.privacy.secure.protocol import PublicKeys, Session
+from fedcmoo.privacy.secure.server import SecureServer
 
 PHASES = ("advertise", "share", "mask", "unmask")
 
 
-def node_keys(n: int) -> dict[int, ec.EllipticCurvePrivateKey]:
+def node_keys(n: int) -> dict[int, NodeKey]:
     """A key pair for the node of each client."""
-    return {i: ec.generate_private_key(ec.SECP384R1()) for i in range(n)}
+    return {i: NodeKey.generate() for i in range(n)}
 
 
-def session_of(keys: Mapping[int, ec.EllipticCurvePrivateKey], id: bytes = b"round 1") -> Session:
+def session_of(keys: Mapping[int, NodeKey], id: bytes = b"round 1") -> Session:
     """A session for these nodes."""
-    return Session(id, {i: key.public_key() for i, key in keys.items()})
+    return Session(id, 3, tuple(key.public_key().public_bytes_raw() for key in keys.values()))
+
+
+def checked(session: Session, keys: Mapping[int, PublicKeys]) -> dict[int, PublicKeys]:
+    """The keys that clients advertised, as the server takes them."""
+    for i, its in keys.items():
+        its.check(session, i)
+    return dict(keys)
 
 
 @dataclass
@@ -36,13 +45,12 @@ class Outcome:
 
 def secure_sum(
     session: Session,
-    nodes: Mapping[int, ec.EllipticCurvePrivateKey],
+    nodes: Mapping[int, NodeKey],
     codes: Mapping[int, Words],
     bits: int,
     silent: Mapping[str, set[int]] | None = None,
 ) -> Outcome:
     """Run the four phases; clients in `silent` answer no more from the phase on under whose name they stand."""
-    server = SecureServer(session, len(codes[0]), bits)
     clients = {i: SecureClient(session, i, nodes[i]) for i in codes}
 
     def remaining(phase: str) -> list[int]:
@@ -53,12 +61,10 @@ def secure_sum(
     def restart() -> None:
         """Every client goes on from its saved state, as on a node with a new process for every phase."""
         for i, client in clients.items():
-            saved = {name: Message.decode(part.encode()) for name, part in client.save().items()}
-            clients[i] = SecureClient.load(session, i, nodes[i], saved)
+            clients[i] = SecureClient.load(session, i, nodes[i], Message.decode(client.save().encode()))
 
-    for i in remaining("advertise"):
-        server.add_keys(i, clients[i].advertise())
-    keys = server.keys()
+    keys = checked(session, {i: clients[i].advertise() for i in remaining("advertise")})
+    server = SecureServer(session, keys, len(codes[0]), bits)
     restart()
     for i in remaining("share"):
         server.add_shares(i, clients[i].share(keys))

@@ -29,6 +29,7 @@ from fedcmoo.methods import FedCMOOT, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.privacy.sampling import FixedSize, Poisson, Sampling
+from fedcmoo.report.run_charts import curves_chart, run_chart
 from fedcmoo.rounds import Ask, Server, Sums
 from fedcmoo.settings import SettingsError
 from fedcmoo.worker import Worker
@@ -278,3 +279,17 @@ def test_nodes_that_do_not_clip_are_bounded_by_the_server(tmp_path: Path) -> Non
     nodes = Remote(Loopback(tmp_path, problem, method, nodes=2))  # without any stage
     result = fit(problem, method, 1, engine=nodes, stages=[Clip(BOUND)])
     assert 0 < torch.linalg.vector_norm(result.model.x) <= BOUND
+
+
+def test_the_report_shows_what_was_spent() -> None:
+    private = fit(
+        quadratics(), FedAvg(**LOCAL), 3, engine=Local(), privacy=DifferentialPrivacy(epsilon=8.0), clients_per_round=3
+    )
+    plain = fit(quadratics(), FedAvg(**LOCAL), 3, engine=Local())
+    expected = [record.notes["epsilon"] for record in private.history]
+    assert expected == sorted(expected)
+    assert private.epsilon == expected[-1] <= 8.0
+    for chart in (run_chart(private), curves_chart("any", {"private": [private], "plain": [plain]})):
+        (line,) = next(panel for panel in chart.panels if panel.title == "privacy spent").lines
+        assert list(line.y) == pytest.approx(expected)
+    assert all(panel.title != "privacy spent" for panel in run_chart(plain).panels)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from scipy import optimize, stats
 
+from fedcmoo import FedAvg, FedCMOO, Problem, fit
+from fedcmoo.engines import Engine, Local, Pool
+from fedcmoo.engines.remote import Remote
+from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.gram import Exact
+from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, TrimmedMean
 from fedcmoo.privacy.robust import geometric_median, trimmed_mean
+from tests.core.problems import quadratics
 
 
 def test_trimmed_mean_is_scipys() -> None:
@@ -51,3 +62,75 @@ def test_trim_must_leave_something() -> None:
         trimmed_mean(torch.ones(4, 1), 0.5)
     with pytest.raises(ValueError, match="leaves none"):
         trimmed_mean(torch.ones(2, 1), 0.4)
+
+
+ONE_STEP = FedAvg(client_lr=0.5, local_steps=1, batch_size=None)
+
+
+def with_hostile(clients: int = 9, hostile: int = 2) -> Problem:
+    """Clients of which the last ones have data that are a million times further away."""
+    problem = quadratics(clients=clients)
+    far = [(x, 1e6 * y) for x, y in problem.clients[-hostile:]]
+    return replace(problem, clients=[*problem.clients[:-hostile], *far])
+
+
+def updates_of(problem: Problem) -> torch.Tensor:
+    """Of one step from x = 0 with equal weights: η (x - mean over objectives and samples of c), [N, d]."""
+    return torch.stack([-0.5 * y.mean(dim=(0, 1)) for _, y in problem.clients])
+
+
+@pytest.mark.parametrize("robust", [TrimmedMean(0.25), GeometricMedian(), GeometricMedian(blocks=5)])
+def test_a_round_takes_the_robust_mean_of_all_updates(robust: TrimmedMean | GeometricMedian) -> None:
+    problem = with_hostile()
+    result = fit(problem, ONE_STEP, 1, engine=Local(), stages=[robust])
+    updates = updates_of(problem)
+    if isinstance(robust, TrimmedMean):
+        expected = torch.from_numpy(stats.trim_mean(updates.numpy(), 0.25 + 1 / 9, axis=0))  # 3 of 9 at each end
+    elif robust.blocks is None:
+        expected = geometric_median(updates)
+    else:
+        means = [updates[list(block)].mean(dim=0) for block in ((0, 1), (2, 3), (4, 5), (6, 7), (8,))]
+        expected = geometric_median(torch.stack(means))
+    assert torch.allclose(result.model.state_dict()["x"], -expected)
+
+
+@pytest.mark.parametrize("method", [ONE_STEP, FedCMOO(client_lr=0.5, local_steps=2, batch_size=None, gram=Exact())])
+def test_hostile_clients_do_no_harm(method: Any) -> None:
+    problem = with_hostile()
+    robust = fit(problem, method, 20, engine=Local(), stages=[TrimmedMean(0.25)])
+    plain = fit(problem, method, 20, engine=Local())
+    assert robust.model.state_dict()["x"].norm() < 10
+    assert plain.model.state_dict()["x"].norm() > 1000
+
+
+def test_every_engine_gives_the_same_bits(tmp_path: Path) -> None:
+    problem, method, stages = with_hostile(clients=40), FedCMOO(local_steps=1, gram=Exact()), [TrimmedMean(0.1)]
+    nodes = Remote(Loopback(tmp_path, problem, method, nodes=3, stages=stages))
+    engines: list[Engine] = [Local(), Pool(workers=2), nodes]
+    results = [fit(problem, method, 2, clients_per_round=40, engine=engine, stages=stages) for engine in engines]
+    for result in results[1:]:
+        assert torch.equal(result.model.state_dict()["x"], results[0].model.state_dict()["x"])
+        assert [r.without_time() for r in result.history] == [r.without_time() for r in results[0].history]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"secure": True}, "secure sums hide them"),
+        ({"privacy": DifferentialPrivacy(epsilon=8.0)}, "noise of privacy is for sums"),
+        ({"on": {"weights": [1.0] * 8 + [2.0]}}, "equal weights"),
+        ({"on": {"owns": [["f0"]] + [["f0", "f1"]] * 8}}, "own all objectives"),
+        ({"clients_per_round": 2, "stages": [TrimmedMean(0.4)]}, "leaves none of 2"),
+    ],
+)
+def test_what_a_robust_mean_cannot_do_is_refused(settings: dict[str, Any], error: str) -> None:
+    problem = replace(with_hostile(), **settings.pop("on", {}))
+    with pytest.raises(ValueError, match=error):
+        fit(problem, ONE_STEP, 1, **{"engine": Local(), "stages": [TrimmedMean()], **settings})
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="below 1/2"):
+        TrimmedMean(0.5)
+    with pytest.raises(ValueError, match="at least 3"):
+        GeometricMedian(blocks=2)

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedcmoo.messages import BadMessageError, Message
-from fedcmoo.privacy.secure import SecureClient, SecureServer, SecureSumError, sum_bits
+from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.masks import Words, pack, packed_bytes, unpack
-from fedcmoo.privacy.secure.sharing import combine, split
+from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError
+from fedcmoo.privacy.secure.server import SecureServer
+from fedcmoo.privacy.secure.sharing import combine, multiply, split
 from fedcmoo.privacy.secure.tables import from_message
-from tests.privacy.federation import PHASES, node_keys, random_codes, secure_sum, session_of
+from tests.privacy.federation import PHASES, checked, node_keys, random_codes, secure_sum, session_of
 
 N = 7
 LEAST = 5  # more than two thirds of 7
@@ -33,7 +35,7 @@ def plain_sum(codes: dict[int, Words], clients: list[int]) -> NDArray[np.int64]:
 def test_sums_are_exact_with_drop_outs_in_any_phase(phase: str, dropped: int) -> None:
     codes = random_codes(N, count=1001, largest=4095)
     silent = set(range(1, 1 + dropped))
-    outcome = secure_sum(SESSION, NODES, codes, sum_bits(4095, N), {phase: silent})
+    outcome = secure_sum(SESSION, NODES, codes, 15, {phase: silent})  # 7 times 4095 is less than 2^15
     inside = sorted(set(range(N)) - silent) if phase != "unmask" else list(range(N))
     assert outcome.survivors == inside
     assert np.array_equal(outcome.total, plain_sum(codes, inside))
@@ -98,19 +100,18 @@ class Phases:
     """A sum stopped before a phase of the caller's choice."""
 
     def __init__(self) -> None:
-        self.server = SecureServer(SESSION, 4, 8)
         self.clients = {i: SecureClient(SESSION, i, NODES[i]) for i in range(N)}
         self.codes = {i: np.full(4, i, dtype=np.uint32) for i in range(N)}
 
     def advertised(self) -> Phases:
-        for i, client in self.clients.items():
-            self.server.add_keys(i, client.advertise())
+        self.keys = checked(SESSION, {i: client.advertise() for i, client in self.clients.items()})
+        self.server = SecureServer(SESSION, self.keys, 4, 8)
         return self
 
     def shared(self) -> Phases:
-        keys = self.advertised().server.keys()
+        self.advertised()
         for i, client in self.clients.items():
-            self.server.add_shares(i, client.share(keys))
+            self.server.add_shares(i, client.share(self.keys))
         return self
 
     def masked(self) -> Phases:
@@ -122,40 +123,37 @@ class Phases:
 
 def test_a_client_that_the_server_invents_is_refused() -> None:
     sum = Phases().advertised()
-    keys = sum.server.keys()
     stranger = SecureClient(SESSION, 99, node_keys(1)[0]).advertise()
-    with pytest.raises(BadMessageError, match="not known"):
-        sum.clients[0].share({**keys, 99: stranger})
+    with pytest.raises(BadMessageError, match="known node"):
+        sum.clients[0].share({**sum.keys, 99: stranger})
     forged = SecureClient(SESSION, 3, node_keys(1)[0]).advertise()  # the server's key in place of client 3's node's
+    with pytest.raises(BadMessageError, match="known node"):
+        sum.clients[1].share({**sum.keys, 3: forged})
     with pytest.raises(BadMessageError, match="signed"):
-        sum.clients[1].share({**keys, 3: forged})
-    with pytest.raises(BadMessageError, match="signed"):
-        sum.server.add_keys(3, forged)
+        sum.clients[2].share({**sum.keys, 3: replace(forged, node=sum.keys[3].node)})
 
 
 def test_keys_of_another_session_or_client_are_refused() -> None:
     earlier = SecureClient(session_of(NODES, b"round 0"), 2, NODES[2]).advertise()
     with pytest.raises(BadMessageError, match="signed"):
-        SecureServer(SESSION, 1, 8).add_keys(2, earlier)
+        earlier.check(SESSION, 2)
+    unknown_nodes = replace(SESSION, nodes=())
     with pytest.raises(BadMessageError, match="signed"):
-        SecureServer(SESSION, 1, 8).add_keys(3, SecureClient(SESSION, 2, NODES[2]).advertise())
+        SecureClient(unknown_nodes, 2, NODES[2]).advertise().check(unknown_nodes, 3)
 
 
 def test_a_client_whose_own_keys_were_exchanged_stops() -> None:
     sum = Phases().advertised()
     again = SecureClient(SESSION, 0, NODES[0]).advertise()
     with pytest.raises(BadMessageError, match="as it sent them"):
-        sum.clients[0].share({**sum.server.keys(), 0: again})
+        sum.clients[0].share({**sum.keys, 0: again})
 
 
 def test_a_point_of_small_order_is_refused() -> None:
-    from fedcmoo.privacy.secure.protocol import PublicKeys
-
     sum = Phases().advertised()
-    keys = sum.server.keys()
     zero = PublicKeys.sign(SESSION, 3, (bytes(32), bytes(32), bytes(32)), NODES[3])
     with pytest.raises(BadMessageError, match="X25519"):
-        sum.clients[0].share({**keys, 3: zero})
+        sum.clients[0].share({**sum.keys, 3: zero})
 
 
 def test_altered_or_exchanged_shares_are_refused() -> None:
@@ -199,11 +197,11 @@ def test_replies_of_the_wrong_kind_are_refused_and_cost_only_themselves() -> Non
     sum = Phases()
     good = sum.clients[0].advertise()
     with pytest.raises(BadMessageError, match="32, 32, 32"):
-        sum.server.add_keys(0, replace(good, own=b"short"))
-    with pytest.raises(BadMessageError, match="96 bytes"):
-        sum.server.add_keys(0, replace(good, signature=b""))
+        replace(good, own=b"short").check(SESSION, 0)
+    with pytest.raises(BadMessageError, match="64 bytes"):
+        replace(good, signature=b"").check(SESSION, 0)
     with pytest.raises(BadMessageError, match="signed"):
-        sum.server.add_keys(0, replace(good, signature=bytes(96)))
+        replace(good, signature=bytes(64)).check(SESSION, 0)
     sum = Phases().shared()
     with pytest.raises(BadMessageError, match="every other"):
         sum.server.add_shares(0, {1: b"only one"})
@@ -236,7 +234,7 @@ def test_words_survive_packing(bits: int, count: int) -> None:
 
 def test_words_of_more_than_32_bits_are_refused() -> None:
     with pytest.raises(ValueError, match="32 bits"):
-        pack(np.zeros(1, dtype=np.uint32), sum_bits(2**32, 10))
+        pack(np.zeros(1, dtype=np.uint32), 33)
 
 
 @pytest.mark.parametrize(
@@ -262,5 +260,32 @@ def test_fewer_shares_than_the_threshold_say_nothing_of_a_seed() -> None:
     for draws in last:
         assert stats.chisquare(np.bincount(draws, minlength=256)).pvalue > 1e-6
     shares = split(seeds[1], range(5), 3)
-    assert combine({i: shares[i] for i in (4, 0, 2)}, range(5), 3) == seeds[1]
-    assert combine({i: shares[i] for i in (4, 0)}, range(5), 3) != seeds[1]
+    assert combine({i: {9: shares[i]} for i in (4, 0, 2)}, range(5), 3) == {9: seeds[1]}
+    assert combine({i: {9: shares[i]} for i in (4, 0)}, range(5), 3) != {9: seeds[1]}
+
+
+@pytest.mark.parametrize("n", [1, 3, 100])
+def test_seeds_come_back_from_any_threshold_of_shares(n: int) -> None:
+    clients, threshold = list(range(5, 5 + 3 * n, 3)), 2 * n // 3 + 1
+    random = np.random.default_rng(n)
+    seeds = {i: random.bytes(16) for i in clients}
+    shares = {i: split(seed, clients, threshold) for i, seed in seeds.items()}
+    for _ in range(3):
+        holders = random.permutation(clients)[:threshold].tolist()
+        held = {j: {i: shares[i][j] for i in clients} for j in holders}
+        assert combine(held, clients, threshold) == seeds
+
+
+def test_products_in_the_field_are_those_of_polynomials() -> None:
+    """Long multiplication and division by x^16 + x^12 + x^3 + x + 1, bit by bit."""
+    a, b = np.random.default_rng(0).integers(0, 2**16, (2, 200), dtype=np.uint16)
+    a[:2] = 0
+    expected = []
+    for left, right in zip(a.tolist(), b.tolist(), strict=True):
+        product = 0
+        for k in range(16):
+            product ^= (left << k) * (right >> k & 1)
+        for k in range(31, 15, -1):
+            product ^= (0x1100B << (k - 16)) * (product >> k & 1)
+        expected.append(product)
+    assert multiply(a, b).tolist() == expected

@@ -9,11 +9,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from fedcmoo.cli.report import report as command
+from fedcmoo.client_scores import distribution
 from fedcmoo.config import RunConfig
 from fedcmoo.history import Record
 from fedcmoo.overview import report
@@ -53,6 +55,22 @@ def runs(tmp_path: Path) -> Path:
         save_run(tmp_path / f"compare/fedcmoo-seed{seed}", level, seed=seed, method="fedcmoo")
     save_run(tmp_path / "single", 0.5, method={"name": "fsmgda", "local_steps": 20})
     return tmp_path
+
+
+def test_the_distribution_over_clients_is_drawn(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(40)
+    scores = {"digit": {"accuracy": distribution(values, True), "loss": distribution(values, False)}}
+    record = Record(1, [0], {"digit": 1.0}, client_test=scores)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "history.jsonl").write_text(record.to_json() + "\n")
+    report([tmp_path], tmp_path / "report.html")
+    (chart,) = (chart for name, chart in charts_in(tmp_path / "report.html").items() if name.startswith("clients-"))
+    assert [panel["title"] for panel in chart["panels"]] == ["digit: accuracy", "digit: loss"]
+    line = chart["panels"][0]["lines"][0]
+    assert line["y"] == pytest.approx(np.quantile(values, np.linspace(0, 1, 11)))
+    text = (tmp_path / "report.html").read_text()
+    assert f"{np.sort(values)[:4].mean():.4f}" in text  # the worst tenth of forty clients
+    assert f"{np.sort(values)[-4:].mean():.4f}" in text
 
 
 def test_seeds_are_grouped_and_differences_named(runs: Path) -> None:
@@ -99,14 +117,20 @@ def test_page_of_a_sweep_and_a_gram_bench(tmp_path: Path) -> None:
         scores = {"left": {"loss": 1 / preference[0]}, "right": {"loss": 1 / preference[1]}}
         points.append(Point(name, scores, preference, tmp_path / f"sweep/points/{name}"))
     (tmp_path / "sweep/sweep.toml").write_text(write_toml(RunConfig().to_table()))
-    Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3)).save(tmp_path / "sweep")
+    average = Point("FedAvg", {"left": {"loss": 0.4}, "right": {"loss": 0.9}}, (), tmp_path / "sweep/baselines/fedavg")
+    Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3), fedavg=average).save(tmp_path / "sweep")
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench/gram.json").write_text(json.dumps(bench("multimnist").summary()))
     report([tmp_path / "sweep", tmp_path / "bench"], tmp_path / "page.html")
     charts = charts_in(tmp_path / "page.html")
     assert list(charts) == ["curves-two-digits", "weights-two-digits", "front-1", "gram-errors"]
     assert list(charts["curves-two-digits"]["colours"]) == ["1:2", "2:1"]
-    assert list(charts["front-1"]["colours"]) == ["1:2", "2:1"]
+    assert list(charts["front-1"]["colours"]) == ["1:2", "2:1", "FedAvg"]
+    hollow = [line["label"] for line in charts["front-1"]["panels"][0]["lines"] if line["style"] == "hollow"]
+    assert hollow == ["2:1"]  # FedAvg has 0.4 and 0.9, this point 0.5 and 1
+    page = (tmp_path / "page.html").read_text()
+    assert "by FedAvg" in page
+    assert "with the baselines" in page
     gram = charts["gram-errors"]["panels"][0]
     (svd,) = (line for line in gram["lines"] if line["label"] == "one-way randomized SVD")
     assert svd["y"][-1] == pytest.approx(1.96)  # as fabricated: the paper's

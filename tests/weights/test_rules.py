@@ -1,91 +1,18 @@
-"""Properties that every weighting rule has, and exact solutions of those that project gradients."""
+"""Rules that project gradients against exact solutions, and what AtLeastEqual promises."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedcmoo import FedCMOO, fit
-from fedcmoo.randomness import seeded
 from fedcmoo.types import Matrix, Vector
-from fedcmoo.weights import TORCHJD, WEIGHTS, AtLeastEqual, DualProj, UPGrad
+from fedcmoo.weights import AtLeastEqual, DualProj, UPGrad
 from fedcmoo.weights.base import Rule, weigh
-from tests.core.problems import quadratics
 from tests.core.test_weights import gram
-
-ORDERED = ("krum", "pcd", "pcgrad", "gradvac", "random")
-"""Rules that treat objectives by their order or at random."""
-
-FIXED_STEPS = ("modo", "sdmgrad")
-"""Rules that take gradient steps of a fixed size."""
-
-KINDS = ("plain", "duplicate", "zero", "opposite")
-
-
-def make(name: str) -> Rule:
-    if name in TORCHJD:
-        pytest.importorskip("torchjd", reason="the extra torchjd is not installed")
-    if name == "nash-mtl":
-        pytest.importorskip("ecos", reason="ecos is not installed")
-    return WEIGHTS[name]()
-
-
-def weights(rule: Rule, G: Matrix, w: Vector | None = None) -> Vector:
-    """The rule's weights in a first round, as `reweigh` computes them."""
-    with seeded(torch.device("cpu"), 0, "weights"):
-        return weigh(rule, np.full(len(G), 1 / len(G)) if w is None else w, G, {})
-
-
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_are_finite_and_of_a_comparable_size(name: str) -> None:
-    """For Gram matrices of every kind, with noise that makes them indefinite too."""
-    rule = make(name)
-    for seed, kind in enumerate(KINDS):
-        G = gram(4, 9, seed, kind)
-        noise = np.random.default_rng(seed).normal(scale=1e-3 * np.diag(G).max(), size=G.shape)
-        for matrix in (G, G + noise + noise.T, np.zeros((4, 4))):
-            w = weights(rule, matrix)
-            assert w.shape == (4,)
-            assert np.isfinite(w).all()
-            if name == "at-least-equal":
-                assert (w >= 1 / 4).all()
-                assert (w <= 1).all()
-            else:
-                assert np.abs(w).sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in ORDERED])
-def test_the_order_of_objectives_does_not_matter(name: str) -> None:
-    rule, order = make(name), np.array([2, 0, 3, 1])
-    for seed in range(3):
-        G = gram(4, 9, seed, "plain")
-        G /= np.diag(G).max()
-        assert np.allclose(weights(rule, G)[order], weights(rule, G[np.ix_(order, order)]), atol=2e-3)
-
-
-@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in FIXED_STEPS])
-def test_a_common_factor_of_all_losses_does_not_matter(name: str) -> None:
-    rule = make(name)
-    G = gram(3, 9, 1, "plain")
-    G /= np.diag(G).max()
-    assert np.allclose(weights(rule, 100 * G), weights(rule, G), atol=0.02)
-
-
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_every_rule_trains_and_is_resumed_exactly(name: str, tmp_path: Path) -> None:
-    """Four rounds at once, and two rounds twice: random rules draw the same, and what rules remember is kept."""
-    problem = quadratics(M=3)
-    method = FedCMOO(weights=make(name), client_lr=0.05, local_steps=2, batch_size=2)
-    whole = fit(problem, method, rounds=4, seed=3)
-    fit(problem, method, rounds=2, seed=3, folder=tmp_path)
-    torch.manual_seed(123)  # the global generator must not matter
-    resumed = fit(problem, method, rounds=4, seed=3, folder=tmp_path, resume=True)
-    assert [r.weights for r in whole.history] == [r.weights for r in resumed.history]
-    assert torch.equal(whole.model.x, resumed.model.x)  # type: ignore[arg-type]
+from tests.weights.test_every_rule import KINDS, weights
 
 
 @pytest.mark.parametrize("M", [2, 3, 11, 40])

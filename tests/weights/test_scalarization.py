@@ -1,9 +1,8 @@
-"""Weights from losses: the gradients of torchjd's scalarizations, state over rounds, and the method that uses them."""
+"""Weights from losses: the gradients of torchjd's scalarizations, and the method that uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedcmoo import FedAvg, fit
-from fedcmoo.engines import Local, Pool
 from fedcmoo.methods import Scalarized
 from fedcmoo.types import Vector
 from fedcmoo.weights.scalarization import (
@@ -20,7 +18,6 @@ from fedcmoo.weights.scalarization import (
     DWA,
     FAMO,
     PBI,
-    SCALARIZATIONS,
     GeometricMean,
     LossRule,
     SmoothTchebycheff,
@@ -109,38 +106,14 @@ def test_uncertainty_weights_tend_to_one_over_the_losses() -> None:
     assert np.allclose(w, GeometricMean()(losses, {}), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", SCALARIZATIONS)
-def test_every_rule_trains_is_resumed_exactly_and_is_the_same_on_every_engine(name: str, tmp_path: Path) -> None:
-    problem = quadratics(M=3)
-    method = Scalarized(weights=SCALARIZATIONS[name](), client_lr=0.05, local_steps=2, batch_size=2)
-    whole = fit(problem, method, rounds=4, seed=3, engine=Local())
-    fit(problem, method, rounds=2, seed=3, folder=tmp_path)
-    resumed = fit(problem, method, rounds=4, seed=3, folder=tmp_path, resume=True)
-    assert [r.weights for r in whole.history] == [r.weights for r in resumed.history]
-    assert torch.equal(whole.model.x, resumed.model.x)  # type: ignore[arg-type]
-    assert list(whole.history[0].weights.values()) == [1 / 3] * 3
-    for record in whole.history:
-        assert np.abs(list(record.weights.values())).sum() == pytest.approx(1)
+def test_the_first_round_has_equal_weights() -> None:
+    assert list(fit(quadratics(M=3), Scalarized(), rounds=1).history[0].weights.values()) == [1 / 3] * 3
 
 
 def test_a_round_costs_m_numbers_more_than_fedavg() -> None:
     problem = quadratics(M=3)
     costs = [fit(problem, method, rounds=1, clients_per_round=5).uploaded for method in (FedAvg(), Scalarized())]
     assert costs[1] - costs[0] == 5 * 3 * 8
-
-
-def test_the_engine_does_not_matter() -> None:
-    problem = quadratics(M=3)
-    runs = [fit(problem, Scalarized(local_steps=2), rounds=3, engine=engine) for engine in (Local(), Pool(workers=2))]
-    assert [r.weights for r in runs[0].history] == [r.weights for r in runs[1].history]
-    assert torch.equal(runs[0].model.x, runs[1].model.x)  # type: ignore[arg-type]
-
-
-def test_zero_losses_have_finite_weights() -> None:
-    for rule in SCALARIZATIONS.values():
-        memory: dict[str, Tensor] = {}
-        for losses in (np.array([1.0, 0.0]), np.array([0.0, 0.0]), np.array([0.5, 0.0])):
-            assert np.isfinite(rule()(losses, memory)).all(), rule
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""torchjd's rules as weights of FedCMOO give torchjd's own weights; `test_rules.py` has what all rules share."""
+"""torchjd's rules as weights of FedCMOO give torchjd's own weights; `test_every_rule.py` has what all rules share."""
 
 from __future__ import annotations
 

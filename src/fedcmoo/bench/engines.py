@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import ENGINES
-from fedcmoo.history import Record, read_history
+from fedcmoo.history import MASKING, Record, read_history
 from fedcmoo.optional import MissingExtraError
+from fedcmoo.privacy.secure import Secure
 from fedcmoo.report.table import Table
 
 FLOWER = "flower"
@@ -37,6 +38,9 @@ CONFIG = RunConfig.from_table(
 )
 """Ten clients of the two-digits problem (34,635 parameters), one local step each, two phases a round."""
 
+WITH_TRIPS = ("local", FLOWER)
+"""The engines that have secure sums."""
+
 
 @dataclass(frozen=True)
 class EngineCost:
@@ -47,6 +51,8 @@ class EngineCost:
         start: seconds until the first round is done.
         round: seconds of each later round, the median.
         equal: whether the model has the same bits as on the local engine.
+        masking: seconds of a round that secure sums took besides the trip of the codes, the median.
+        bytes: what a round sends in both directions, as a multiple of what it sends with plain sums.
         remark: why there are no numbers, where there are none.
     """
 
@@ -54,21 +60,28 @@ class EngineCost:
     start: float = 0.0
     round: float = 0.0
     equal: bool = False
+    masking: float = 0.0
+    bytes: float = 1.0
     remark: str = ""
 
 
 def measure(
-    names: Sequence[str] = (), rounds: int = 5, nodes: int = 3, say: Callable[[str], None] = print
+    names: Sequence[str] = (),
+    rounds: int = 5,
+    nodes: int = 3,
+    secure: bool = False,
+    say: Callable[[str], None] = print,
 ) -> list[EngineCost]:
     """Run the same rounds on each engine.
 
     Args:
-        names: of engines; all there are by default.
+        names: of engines; all there are by default, or all that have secure sums.
         rounds: how many rounds; the first counts as part of the start.
         nodes: Flower's SuperNodes, all on this machine.
+        secure: with secure sums.
         say: called with progress messages.
     """
-    known = [*ENGINES, FLOWER]
+    known = WITH_TRIPS if secure else (*ENGINES, FLOWER)
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"engines are {', '.join(known)}, but got {unknown[0]!r}")
@@ -76,29 +89,37 @@ def measure(
         raise ValueError(f"rounds must be at least 2, since the first is part of the start, but got {rounds}")
     if nodes < 1:
         raise ValueError(f"nodes must be at least 1, but got {nodes}")
-    expected, *_ = _on_this_machine("local", rounds)
+    config = replace(CONFIG, rounds=rounds, secure=Secure() if secure else None)
+    expected, *_ = _on_this_machine("local", config)
+    plain = replace(CONFIG, rounds=1).run()
     costs = []
     for name in names or known:
         say(f"measuring {name}")
         try:
-            model, seconds, history = _on_flower(rounds, nodes) if name == FLOWER else _on_this_machine(name, rounds)
+            model, seconds, history = _on_flower(config, nodes) if name == FLOWER else _on_this_machine(name, config)
         except MissingExtraError as error:
             costs.append(EngineCost(name, remark=str(error)))
             continue
         each = [sum(record.seconds.values()) for record in history]
         equal = all(torch.equal(model[key], value) for key, value in expected.items())
-        costs.append(EngineCost(name, seconds - sum(each[1:]), median(each[1:]), equal))
+        masking = median(sum(s for phase, s in r.seconds.items() if phase.endswith(MASKING)) for r in history[1:])
+        sent = _sent(history[0]) / _sent(plain.history[0])
+        costs.append(EngineCost(name, seconds - sum(each[1:]), median(each[1:]), equal, masking, sent))
     return costs
 
 
-def _on_this_machine(name: str, rounds: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
+def _sent(record: Record) -> int:
+    return sum(record.up.values()) + sum(record.down.values())
+
+
+def _on_this_machine(name: str, config: RunConfig) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
     """The model's state, the seconds of all and the history of a run."""
     start = time.perf_counter()
-    result = replace(CONFIG, engine=ENGINES[name](), rounds=rounds).run()
+    result = replace(config, engine=ENGINES[name]()).run()
     return dict(result.model.state_dict()), time.perf_counter() - start, result.history
 
 
-def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
+def _on_flower(config: RunConfig, nodes: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
     from fedcmoo.flower.demo import run_app
     from fedcmoo.flower.deploy import Deployment
     from fedcmoo.flower.template import write_app
@@ -106,7 +127,7 @@ def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Seque
     with tempfile.TemporaryDirectory(prefix="fedcmoo-bench-") as name:
         folder = Path(name)
         app, out = folder / "app", folder / "out"
-        write_app(app, replace(CONFIG, rounds=rounds))
+        write_app(app, config)
         start = time.perf_counter()
         with Deployment(folder, nodes) as deployment:
             run_app(deployment, app, {"folder": str(out)}, out, lambda line: None, timeout=900)
@@ -117,11 +138,18 @@ def _on_flower(rounds: int, nodes: int) -> tuple[dict[str, Tensor], float, Seque
 def table(costs: Sequence[EngineCost]) -> Table:
     """The costs as a table."""
     rows = [
-        [cost.engine, "–", "–", cost.remark]
+        [cost.engine, "–", "–", "–", "–", cost.remark]
         if cost.remark
-        else [cost.engine, f"{cost.start:.2f} s", f"{cost.round:.3f} s", "yes" if cost.equal else "NO"]
+        else [
+            cost.engine,
+            f"{cost.start:.2f} s",
+            f"{cost.round:.3f} s",
+            f"{cost.masking:.3f} s",
+            f"{cost.bytes:.3f}",
+            "yes" if cost.equal else "NO",
+        ]
         for cost in costs
     ]
-    header = ["engine", "start and first round", "each further round", "same bits as local"]
+    header = ["engine", "start and first round", "each further round", "of it masking", "bytes", "same bits as local"]
     note = "ten clients, 34,635 parameters, two phases a round"
     return Table("engines", "Fixed cost of the engines", header, rows, note=note)

@@ -66,6 +66,11 @@ def peak_bytes(with_children: bool = False) -> int | None:
         return None
 
 
+def resident_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not tell."""
+    return (_status("VmRSS") if STATUS.exists() else None) or 0
+
+
 def _give_back_freed_memory() -> None:
     """Return freed memory to the system: memory that workers keep and reuse would not count."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedcmoo.bench.weights_result import FEDAVG, Losses, WeightsBench
 from fedcmoo.callbacks import Callback
-from fedcmoo.client import DivergedError
 from fedcmoo.config import RunConfig, preset, saved
+from fedcmoo.failures import DivergedError
 from fedcmoo.files import write_atomically
 from fedcmoo.history import read_history
 from fedcmoo.settings import SettingsError, merge

@@ -9,10 +9,13 @@ from pathlib import Path
 from torch import nn
 
 from fedcmoo.history import Record
+from fedcmoo.messages import DIGEST, Message
 from fedcmoo.methods.base import Method
+from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server
+from fedcmoo.worker import PRIVATE
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,19 @@ class Training:
     folder: Path | None
     server: Server
 
-    def model(self) -> nn.Module:
-        """A copy of the problem's model with the parameters that it has now; private ones are as at the start."""
-        model = self.problem.flat_model()
-        model.load(self.server.model)
+    def model(self, client: int | None = None) -> nn.Module:
+        """A copy of the problem's model with the parameters that it has now.
+
+        Args:
+            client: whose private parameters it has; with None, or if the client never trained, they are as at the
+                start.
+        """
+        model, state = self.problem.flat_model(), self.server.model
+        kept = self.server.client_states.get(-1 if client is None else client, Message())
+        if self.server.sizes.private and DIGEST in kept:
+            raise ValueError(f"the private parameters of client {client} are on its own node, not at the server")
+        own = kept.part(PRIVATE)
+        model.load(state.joined(State(**own)) if own else state)
         return model.module
 
 

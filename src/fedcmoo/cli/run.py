@@ -47,9 +47,15 @@ def run(
         float | None, typer.Option(help="the whole upload of a client and round, in multiples of d numbers")
     ] = None,
     clip: Annotated[float | None, typer.Option(help="bound on what one client contributes")] = None,
+    robust: Annotated[
+        str | None, typer.Option(help="a mean that few hostile clients cannot move far: trimmed-mean, geometric-median")
+    ] = None,
     privacy: Annotated[
         float | None, typer.Option(metavar="EPSILON", help="differential privacy with this budget (docs/privacy.md)")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="secure aggregation: the server learns sums only (docs/privacy.md)")
+    ] = False,
     engine: EngineName = None,
     config: ConfigFile = None,
     sets: Set = None,
@@ -73,7 +79,9 @@ def run(
             seed=seed,
             clients_per_round=clients_per_round,
             clip=clip,
+            robust=robust,
             privacy=None if privacy is None else {"name": "differential", "epsilon": privacy},
+            secure="masked" if secure else None,
             engine=engine,
             data=data and str(data),
         )

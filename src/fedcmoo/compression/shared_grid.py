@@ -79,7 +79,8 @@ class SharedGrid:
     def encode(self, x: Tensor, random: torch.Generator) -> Tensor:
         """The codes of x [d], from 0 to 2^bits - 1, int64 [d]."""
         noise = torch.rand(self.d, generator=random)
-        codes = (self._rotate(x.float().cpu()) / self.step + noise).floor_().clamp_(-self.levels, self.levels)
+        scaled = self._rotate(x.float().cpu()).double() / self.step
+        codes = scaled.add_(noise).floor_().clamp_(-self.levels, self.levels)
         return codes.long().remainder_(self.modulus)
 
     def decode(self, total: Tensor) -> Tensor:

@@ -153,6 +153,19 @@ def _take(part: Any, index: Tensor) -> Any:
     return None if part is None else part[index]
 
 
+def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
+    """Indices of successive batches from shuffled epochs of n samples. With batch_size None, a batch is all of them."""
+    if batch_size is None or batch_size >= n:
+        while True:
+            yield torch.arange(n)
+    left = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(left) < batch_size:
+            left = torch.cat([left, torch.randperm(n, generator=shuffle)])
+        yield left[:batch_size]
+        left = left[batch_size:]
+
+
 def everything(data: Data) -> tuple[Any, Any]:
     """One batch with all samples, in order."""
     return data.batch(torch.arange(len(data)))

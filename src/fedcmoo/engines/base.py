@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,7 +13,8 @@ import torch
 
 from fedcmoo.contributions import Channels
 from fedcmoo.evaluation import BATCH, Scores, scores
-from fedcmoo.ownership import scales, unequal
+from fedcmoo.messages import Message
+from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
@@ -45,6 +47,38 @@ class Session(ABC):
         self.close()
 
 
+@dataclass(frozen=True)
+class Trip:
+    """One of several trips to the clients that an ask takes.
+
+    Attributes:
+        name: what clients are to do.
+        messages: what each client is sent; these are the clients that are asked.
+        computes: whether clients compute their contributions on this trip, and so need the model.
+    """
+
+    name: str
+    messages: Mapping[int, Message]
+    computes: bool = False
+
+
+TripReply = tuple[int, Message | Exception, Message | None]
+"""A client, its reply or why there is none (a TimeoutError if it is late), and what it will remember if the server uses
+the reply."""
+
+
+class TripSession(Session):
+    """A session of an engine with which an ask can take several trips."""
+
+    @abstractmethod
+    def trip(self, trip: Trip, ask: Ask, server: Server) -> Iterator[TripReply]:
+        """The replies of all clients of a trip, in any order, as they arrive."""
+
+    @abstractmethod
+    def shares(self, clients: Collection[int]) -> Mapping[int, Share]:
+        """The clients' weights and objectives; none if all have weight 1 and own all objectives."""
+
+
 class Engine(Protocol):
     """The settings of an engine; `start` gets it going for one run."""
 
@@ -58,6 +92,15 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
         name: getattr(engine, name, default)
         for name, default in (("threads", 1), ("device", "cpu"), ("precision", "float32"))
     }
+
+
+def check_trips(engine: Engine) -> None:
+    """Raise ValueError unless asks can take several trips on the engine, as secure sums need."""
+    if not getattr(engine, "several_trips", False):
+        raise ValueError(
+            "secure sums are for nodes on other machines, and for tests on the engine 'local', but the engine is "
+            f"{type(engine).__name__}, whose workers all belong to one user"
+        )
 
 
 class BlockSession(Session):
@@ -83,19 +126,26 @@ class BlockSession(Session):
 
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
-        shares = unequal({i: self.problem.share(i) for i in clients})
+        request = self.request(ask, server, clients)
+        jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
+        return self._total(jobs, server.sent.state)
+
+    def request(self, ask: Ask, server: Server, clients: Collection[int]) -> Request:
+        """The ask as these clients receive it."""
+        shares = self.shares(clients)
         messages = {name: message.cpu() for name, message in ask.messages.items()}
-        model = server.sent.state
-        request = Request(
+        return Request(
             server.round,
-            model.version,
+            server.sent.state.version,
             messages,
             shares=shares,
             scales=scales(shares),
             on_failure=server.on_failure,
         )
-        jobs = [AskClients(request.for_clients(block, server.client_states), block) for block in blocks(clients)]
-        return self._total(jobs, model)
+
+    def shares(self, clients: Collection[int]) -> Mapping[int, Share]:
+        """The clients' weights and objectives; none if all have weight 1 and own all objectives."""
+        return unequal({i: self.problem.share(i) for i in clients})
 
     def evaluate(self, server: Server, split: str) -> Scores:
         length = len(getattr(self.problem, split))

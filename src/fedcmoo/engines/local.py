@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcmoo.contributions import Channels
-from fedcmoo.engines.base import BlockSession
+from fedcmoo.engines.base import BlockSession, Trip, TripReply, TripSession
 from fedcmoo.parameters import Precision, State, check_device, check_precision
+from fedcmoo.privacy.secure import secure_of
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
 from fedcmoo.worker import Job, Worker
 
 
@@ -23,6 +25,8 @@ class Local:
         device: where the model computes.
         precision: "bfloat16" for automatic mixed precision, where the hardware has it.
     """
+
+    several_trips: ClassVar[bool] = True
 
     threads: int = 1
     device: str = "cpu"
@@ -38,13 +42,24 @@ class Local:
         return LocalSession(problem, channels, seed, self)
 
 
-class LocalSession(BlockSession):
+class LocalSession(BlockSession, TripSession):
     """One worker in this process."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, settings: Local) -> None:
         super().__init__(problem, settings.threads)
         self.worker = Worker(problem, channels, seed, settings.device, settings.precision)
+        secure = secure_of(channels)
+        if secure is not None:
+            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+
+            self.worker.party = Party(secure, channels, self.worker.sizes)
 
     def run(self, jobs: Sequence[Job], state: State) -> Iterator[Sums]:
         for job in jobs:
             yield job.run(self.worker, state)
+
+    def trip(self, trip: Trip, ask: Ask, server: Server) -> Iterator[TripReply]:
+        request = self.request(ask, server, trip.messages)
+        for i, message in trip.messages.items():
+            own = request.for_clients((i,), server.client_states)
+            yield i, *self.worker.trip(server.sent.state, own, i, trip.name, message)

@@ -137,7 +137,8 @@ class RaySession(WorkerSession[Any]):
         self._actor_of[worker.run.remote(job, self._state)] = worker
 
     def receive(self, timeout: float | None) -> Iterator[tuple[Any, Sums | str | None]]:
-        for reference in self._ray.wait(list(self._actor_of), timeout=timeout)[0]:
+        self._ray.wait(list(self._actor_of), timeout=timeout)
+        for reference in self._ray.wait(list(self._actor_of), num_returns=len(self._actor_of), timeout=0)[0]:
             actor = self._actor_of.pop(reference)
             try:
                 yield actor, self._ray.get(reference)

@@ -10,6 +10,9 @@ LOW_WEIGHT = 0.02
 ROUNDS = 10
 STANDS_STILL = 0.05
 
+NON_UNIFORMITY = "kl"
+"""The note of rounds whose weights bring the losses to a preference."""
+
 REMEDY = (
     "Unless it has converged, use weights=AtLeastEqual() (--weights at-least-equal), which gives every objective at "
     "least the weight of FedAvg, or bring the losses to comparable scales."
@@ -20,13 +23,14 @@ def starved(history: Sequence[Record]) -> list[str]:
     """The objectives that a weighting rule starves.
 
     An objective is starved if its weight is below `LOW_WEIGHT` in all rounds from one evaluation to another one, at
-    least `ROUNDS` later, and its loss falls by less than the share `STANDS_STILL` in them. Only rules that use a Gram
-    matrix are watched: fixed weights are what the user asked for.
+    least `ROUNDS` later, and its loss falls by less than the share `STANDS_STILL` in them. Weights that a rule
+    found are watched. Fixed ones, as in FedAvg, and those that meet a preference are what the user asked for.
 
     Args:
         history: the records of all rounds, from the first one.
     """
-    if not any(record.gram for record in history):
+    found_by_rule = any(record.gram or record.weights != history[0].weights for record in history)
+    if not found_by_rule or any(NON_UNIFORMITY in record.notes for record in history):
         return []
     found: dict[str, None] = {}
     evaluated = [(record.round, record.scores) for record in history if record.scores]

@@ -50,7 +50,7 @@ SEE_PARALLEL = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Front:
     """The points that a sweep reached, and what to compare them with.
 
@@ -58,7 +58,8 @@ class Front:
         problem: its name.
         objectives: their names.
         points: one for each preference.
-        reference: the losses [M] from which the hypervolume is measured: a tenth above those of the untrained model.
+        reference: the losses [M] from which the hypervolume is measured: a tenth above the largest of the untrained
+            model, the points and FedAvg.
         single: a run for each objective alone, in their order; empty if there were none.
         fedavg: FedAvg on the average loss, if it was run.
     """
@@ -91,9 +92,17 @@ class Front:
         return hypervolume(self.losses, self.reference)
 
     @property
+    def hypervolume_with_baselines(self) -> float:
+        """What the points and the baselines dominate together."""
+        return hypervolume([*self.losses, *(point.losses for point in self.baselines)], self.reference)
+
+    @property
     def minima(self) -> list[float] | None:
         """Each objective's loss when it is trained alone, [M]."""
         return [point.losses[k] for k, point in enumerate(self.single)] or None
+
+    def __repr__(self) -> str:
+        return f"<Front of {self.problem}: {len(self.points)} points>"
 
     def pick(self, preference: Sequence[float]) -> Point:
         """The point whose losses are nearest, in angle, to those of a preference, of those that no other dominates."""
@@ -110,8 +119,7 @@ class Front:
         rows += [[*_cells(point, metrics), "", ""] for point in self.baselines]
         note = f"hypervolume {self.hypervolume:.4g}"
         if self.baselines:
-            every = [*self.losses, *(point.losses for point in self.baselines)]
-            note += f"; with the baselines {hypervolume(every, self.reference):.4g}"
+            note += f"; with the baselines {self.hypervolume_with_baselines:.4g}"
         if self.fedavg is not None:
             note += f"; FedAvg's alone {hypervolume([self.fedavg.losses], self.reference):.4g}"
         return Table("front", f"the front of {self.problem}", header, rows, note=note)
@@ -140,6 +148,7 @@ class Front:
             "problem": self.problem,
             "objectives": list(self.objectives),
             "hypervolume": self.hypervolume,
+            "hypervolume_with_baselines": self.hypervolume_with_baselines,
             "reference": list(self.reference),
             "points": points,
             "single": [_plain(point) for point in self.single],
@@ -194,7 +203,7 @@ def _first_metrics(scores: Scores) -> dict[str, str]:
 
 
 def _cells(point: Point, metrics: dict[str, str]) -> list[str]:
-    losses = [f"{loss:.4f}" for loss in point.losses]
+    losses = [f"{loss:.4g}" for loss in point.losses]
     return [point.label, *losses, *(f"{point.scores[name][metric]:.4f}" for name, metric in metrics.items())]
 
 

@@ -87,7 +87,8 @@ def sweep(
         for k, name in enumerate(names if single else ())
     ]
     average = runs.point("baselines/fedavg", _baseline(method, None, problem.M), "FedAvg") if fedavg else None
-    front = Front(problem.name, names, tuple(points), _reference(problem), tuple(alone), average)
+    reached = [point.losses for point in (*points, *([average] if average else []))]
+    front = Front(problem.name, names, tuple(points), _reference(problem, reached), tuple(alone), average)
     front.save(place)
     return front
 
@@ -180,13 +181,16 @@ def _baseline(method: Method, only: int | None, M: int) -> FedAvg:
     return FedAvg(**common, weights=weights)
 
 
-def _reference(problem: Problem) -> tuple[float, ...]:
-    """Losses that any training should beat: a tenth above the untrained model's, since the loss of an objective that
-    is hardly trained may rise a little."""
+def _reference(problem: Problem, reached: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Losses that everything should beat: a tenth above the largest of the untrained model and of those reached.
+
+    Training may raise a loss: an untrained model treats all groups alike, so fairness is best before training.
+    """
     data = problem.validation if problem.test is None else problem.test
     model = problem.flat_model()
     totals, counts = evaluate(problem, model, data, 0, len(data))
-    return tuple((1.1 * totals / counts)[: problem.M].tolist())
+    untrained = (totals / counts)[: problem.M].tolist()
+    return tuple(1.1 * max(losses) for losses in zip(untrained, *reached, strict=True))
 
 
 def _place(preference: tuple[float, ...]) -> str:

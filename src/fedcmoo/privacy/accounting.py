@@ -46,7 +46,7 @@ def calibrate(sampling: Sampling, epsilon: float, delta: float, rounds: Mapping[
 
     def excess(log_z: float) -> float:
         noise = {factor * math.exp(log_z): count for factor, count in rounds.items()}
-        return math.log(sampling.epsilon(noise, delta) / (epsilon * (1 - TOLERANCE / 2)))
+        return sampling.epsilon(noise, delta) - epsilon * (1 - TOLERANCE / 2)
 
     low, high = 0.0, 1.0
     while excess(high) > 0:

@@ -1,14 +1,105 @@
-"""Means that a few faulty or hostile clients cannot move far. They need single replies, so they exclude secure sums."""
+"""Means that a few faulty or hostile clients cannot move far. They need single replies, so they exclude secure sums.
+
+The server keeps the replies of a cohort until all are there: memory grows with the cohort.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fedcmoo.contributions import Contribution, Stage
+from fedcmoo.messages import Field
+from fedcmoo.privacy.differential import Noise
+from fedcmoo.privacy.secure import Secure
+from fedcmoo.problem import Problem
+from fedcmoo.rounds import Server, Sizes, Sums
+
 COLUMNS = 2**16
 """Columns that are sorted at a time."""
+
+
+@dataclass(frozen=True)
+class RobustMean(Stage):
+    """Puts another mean of the clients' arrays in the place of their sum, of each array for itself."""
+
+    single_replies: ClassVar[bool] = True
+
+    @abstractmethod
+    def mean(self, rows: Tensor) -> Tensor:
+        """The mean of the clients' arrays, [n, d] -> [d]."""
+
+    def check(self, contribution: Contribution, sizes: Sizes) -> None:
+        if not contribution.homogeneous:
+            raise ValueError(
+                f"a robust mean needs replies that depend on their own clients alone, but those of "
+                f"{type(contribution).__name__} do not; take another estimator of G, such as Sketch()"
+            )
+
+    def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if isinstance(stage, Secure):
+                raise ValueError("a robust mean needs single replies, but secure sums hide them; take one of both")
+            if isinstance(stage, Noise):
+                raise ValueError("the noise of privacy is for sums, not for a robust mean; take one of both")
+        if problem.owns is not None or problem.weights != "equal":
+            raise ValueError(
+                "a robust mean needs clients that own all objectives and have equal weights, but some do not"
+            )
+        self.mean(torch.zeros(n, 1))
+
+    def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
+        for name, rows in sums.totals.items():
+            if fields[name].add == "sum":
+                sums.totals[name] = self.mean(rows.flatten(1)).view(rows.shape[1:]) * sums.P
+
+
+@dataclass(frozen=True)
+class TrimmedMean(RobustMean):
+    """The mean of each coordinate without its largest and smallest entries.
+
+    Args:
+        trim: the share of clients, below 1/2, to leave out at each end. It holds against as many hostile clients.
+    """
+
+    trim: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim < 0.5:
+            raise ValueError(f"trim must be from 0 to below 1/2, but got {self.trim}")
+
+    def mean(self, rows: Tensor) -> Tensor:
+        return trimmed_mean(rows, self.trim)
+
+
+@dataclass(frozen=True)
+class GeometricMedian(RobustMean):
+    """The geometric median of the means of blocks of clients.
+
+    Args:
+        blocks: how many; it holds as long as most of them have no hostile client. None for every client alone.
+    """
+
+    blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.blocks is not None and self.blocks < 3:
+            raise ValueError(f"blocks must be at least 3, for there to be a majority, but got {self.blocks}")
+
+    def mean(self, rows: Tensor) -> Tensor:
+        if self.blocks is not None and len(rows) > self.blocks:
+            rows = torch.stack([block.mean(dim=0) for block in torch.tensor_split(rows, self.blocks)])
+        return geometric_median(rows)
+
+
+ROBUST: dict[str, type[RobustMean]] = {"trimmed-mean": TrimmedMean, "geometric-median": GeometricMedian}
+"""By name, for configurations."""
 
 
 def trimmed_mean(replies: Tensor, trim: float) -> Tensor:

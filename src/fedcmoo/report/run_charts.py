@@ -9,10 +9,12 @@ import numpy as np
 
 from fedcmoo.evaluation import Scores, mean_score, metric_names
 from fedcmoo.report.chart import Chart, Line, Panel, Style, thinned
+from fedcmoo.report.client_charts import client_rows
 from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import LabelledRuns, Run
 
 UPLOADED = "uploaded megabytes, all clients"
+SPENT = "privacy spent"
 
 FEW = 12
 """Of no more evaluations than this, each is marked on its line."""
@@ -41,6 +43,7 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
     for metric in _averaged(runs):
         cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
         rows.append([f"mean {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+    rows += client_rows(runs)
     uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
     lengths = [str(len(same[0].history)) for same in runs.values()]
     rows += [["uploaded", *uploads], ["rounds", *lengths], ["seeds", *(str(len(same)) for same in runs.values())]]
@@ -52,7 +55,8 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
 
 def run_chart(run: Run) -> Chart:
     """One run: a panel for each metric with a line for each objective, then the objectives' weights."""
-    split = "test" if any(record.test for record in run.history) else "validation"
+    splits = ("test", "validation")
+    split = next((name for name in splits if any(getattr(r, name) for r in run.history)), "mean client")
     at = [record.round for record, _ in run.evaluated]
     x = _positions(run, at)
     panels = []
@@ -64,9 +68,11 @@ def run_chart(run: Run) -> Chart:
     rounds = [record.round for record in run.history]
     x = _positions(run, rounds)
     lines = [Line(n, x, thinned([record.weights[n] for record in run.history])) for n in run.weights]
+    panels.append(Panel("weights", "weight", lines))
+    if run.epsilon is not None:
+        panels.append(Panel(SPENT, "epsilon", [Line("epsilon", x, thinned(run.epsilons))]))
     see = "How each objective fares, and how much it counts in a round: the weights."
-    title = f"{run.method} on {run.problem}"
-    return Chart(f"curves-{run.problem}", title, see, [*panels, Panel("weights", "weight", lines)])
+    return Chart(f"curves-{run.problem}", f"{run.method} on {run.problem}", see, panels)
 
 
 def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
@@ -79,6 +85,13 @@ def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
         for name, metric in columns
         if name in shown
     ]
+    private = {label: same[0] for label, same in runs.items() if same[0].epsilon is not None}
+    if private:
+        spent = [
+            Line(label, _positions(run, [record.round for record in run.history]), thinned(run.epsilons))
+            for label, run in private.items()
+        ]
+        panels.append(Panel(SPENT, "epsilon", spent))
     see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
     see += _left_out(len({name for name, _ in columns}))
     return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)

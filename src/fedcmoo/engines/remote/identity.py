@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedcmoo.privacy.secure import keys
 
 FILE = "identity.key"
 
@@ -20,6 +21,9 @@ class Identity:
 
     Args:
         folder: of the node's files; the key is made there if there is none.
+
+    Attributes:
+        key: the private key.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,22 +35,21 @@ class Identity:
         else:
             with os.fdopen(file, "wb") as stream:
                 stream.write(Ed25519PrivateKey.generate().private_bytes_raw())
-        self._key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+        self.key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
 
     @property
     def public(self) -> str:
         """The public key, in hexadecimal digits."""
-        return self._key.public_key().public_bytes_raw().hex()
+        return self.key.public_key().public_bytes_raw().hex()
 
     def sign(self, text: str) -> str:
         """A signature of a text, in hexadecimal digits."""
-        return self._key.sign(text.encode()).hex()
+        return self.key.sign(text.encode()).hex()
 
 
 def is_signed(public: str, text: str, signature: str) -> bool:
     """Whether the owner of a public key signed a text."""
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), text.encode())
-    except (ValueError, InvalidSignature):
+        return keys.is_signed(bytes.fromhex(public), text.encode(), bytes.fromhex(signature))
+    except ValueError:
         return False
-    return True

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from fedcmoo.client import DivergedError
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
@@ -21,12 +20,15 @@ from fedcmoo.engines.remote.protocol import (
     check_version,
     clients_of,
     entry,
+    largest_message,
     share_text,
 )
 from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
+from fedcmoo.privacy.secure import secure_of
 from fedcmoo.problem import Problem
 from fedcmoo.worker import Request
 
@@ -61,6 +63,11 @@ class Node:
         self.store = NodeStore(folder)
         self.worker.cache = ModelCache(self.store.folder("cache", cache).path)
         self.identity = Identity(self.store.path)
+        secure = secure_of(channels)
+        if secure is not None:
+            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+
+            self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache)
         self.info = describe(problem, self.worker.sizes, partition, partitions, self.identity.public)
 
     def handle(self, kind: str, packet: Packet) -> Packet:
@@ -79,14 +86,15 @@ class Node:
         if model is not None:
             self.worker.cache.write_model(request.version, model)
         state = self.worker.cache.read_model(request.version)
-        if state is None:
+        if state is None and request.names:
             return Answer(request.token, needs_model=True).pack()
         self.worker.seed = request.seed
         memories = Memories(self.store.folder("memory", f"{request.run}/{self.info.partition}").path)
         answer = Answer(request.token)
         for i, digest in zip(request.clients, request.memories, strict=True):
             try:
-                self._reply(i, digest, state, request, messages, memories, answer)
+                own = packet.blobs.get(f"own-{i}", b"")
+                self._reply(i, digest, state, request, messages, own, memories, answer)
             except Exception as error:  # the other clients of this node are not affected
                 log.exception("client %d failed in phase %s of round %d", i, request.names, request.round + 1)
                 answer.failures[i] = reason(error)
@@ -96,9 +104,10 @@ class Node:
         self,
         i: int,
         digest: str,
-        state: State,
+        state: State | None,
         request: NodeRequest,
         messages: Mapping[str, Message],
+        own: bytes,
         memories: Memories,
         answer: Answer,
     ) -> None:
@@ -113,7 +122,13 @@ class Node:
         shares, scales = request.shares_of(i, self.worker.sizes.M)
         self._check_labels(i, shares.get(i))
         ask = Request(request.round, request.version, messages, remembered, shares, scales)
-        reply, memory = self.worker.reply(state, ask, i)
+        if request.trip:
+            message = Message.decode(own, largest_message(self.worker.sizes, self.worker.problem.N))
+            reply, memory = self.worker.trip(state, ask, i, request.trip, message)
+        elif self.worker.party is not None or state is None:
+            raise BadMessageError("a node with secure sums replies to no ask of a single trip, but got one")
+        else:
+            reply, memory = self.worker.reply(state, ask, i)
         answer.replies[i] = reply.encode()
         if memory is not None:
             answer.memories[i] = memories.save(i, memory, (digest, *request.keep))

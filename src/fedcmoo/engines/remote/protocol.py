@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -21,11 +22,14 @@ from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
-VERSION = 3
+VERSION = 4
 """Of this protocol; server and nodes must have the same."""
 
 HEADER = 2**20
 """Bytes that a message may have for names and shapes."""
+
+CLIENT_BYTES = 512
+"""Bytes that a message may have for each client of the federation: public keys and shares."""
 
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
@@ -48,13 +52,14 @@ class NodeRequest:
         run: identifies the run, also after it was resumed.
         seed, round: of the run.
         version: of the model.
-        names: the contributions that are asked for.
+        names: the contributions that are asked for; none on a trip on which nothing is computed.
         clients: who is asked.
         memories: for each of the clients the digest of what it remembers, "" for nothing.
         keep: digests of further memories of these clients that the server may come back to.
         shares: for each of the clients its weight and objectives (see `share_text`); empty if all clients have
             weight 1 and own all objectives.
         scales: P / P_k of the cohort for each objective, as hexadecimal floats; empty likewise.
+        trip: which trip of an ask that takes several; "" for an ask of one.
     """
 
     token: str
@@ -68,12 +73,14 @@ class NodeRequest:
     keep: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
+    trip: str = ""
 
-    def pack(self, messages: bytes, model: bytes | None) -> Packet:
-        """The request as it is sent, with the messages and, unless the node has it, the model."""
+    def pack(self, messages: bytes, model: bytes | None, own: Mapping[int, bytes] = MappingProxyType({})) -> Packet:
+        """The request as it is sent, with the messages, the model unless the node has it, and what each client alone is
+        sent."""
         values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
         blobs = {"messages": messages} if model is None else {"messages": messages, "model": model}
-        return Packet({"protocol": VERSION, **values}, blobs)
+        return Packet({"protocol": VERSION, **values}, {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})
 
     @classmethod
     def unpack(cls, packet: Packet, sizes: Sizes) -> tuple[NodeRequest, dict[str, Message], State | None]:
@@ -92,6 +99,7 @@ class NodeRequest:
             keep=list_entry(values, "keep", str),
             shares=list_entry(values, "shares", str),
             scales=list_entry(values, "scales", str),
+            trip=entry(values, "trip", str),
         )
         if len(request.memories) != len(request.clients):
             raise BadMessageError(f"a request must have {len(request.clients)} memories, but has {request.memories}")
@@ -122,13 +130,15 @@ class NodeRequest:
 
 @dataclass
 class Answer:
-    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model."""
+    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model; `late`
+    if it sent nothing in time."""
 
     token: str
     needs_model: bool = False
     replies: dict[int, bytes] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     memories: dict[int, str] = field(default_factory=dict)
+    late: bool = False
 
     def pack(self) -> Packet:
         """The answer as it is sent."""
@@ -154,9 +164,14 @@ class Answer:
         return answer
 
 
-def largest_message(sizes: Sizes) -> int:
-    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.)"""
-    return 4 * sizes.M * sizes.model_bytes + HEADER
+def largest_message(sizes: Sizes, N: int = 0) -> int:
+    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.)
+
+    Args:
+        sizes: of the model.
+        N: the number of clients, if the message may tell something of each.
+    """
+    return 4 * sizes.M * sizes.model_bytes + HEADER + CLIENT_BYTES * N
 
 
 def clients_of(partition: int, partitions: int, N: int) -> tuple[int, ...]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 import torch
 
 from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply
-from fedcmoo.engines.base import Session, blocks
+from fedcmoo.engines.base import Trip, TripReply, TripSession, blocks
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.remote.nodes import NodeInfo, NodeRegistry, Outcome, Transport, describe
 from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message, share_text
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
-from fedcmoo.messages import BadMessageError, Message
+from fedcmoo.messages import DIGEST, BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, Sums
@@ -36,6 +37,8 @@ class Remote:
         start_deadline: seconds to wait at the start for a node for every client.
     """
 
+    several_trips: ClassVar[bool] = True
+
     transport: Transport
     deadline: float = 600.0
     start_deadline: float = 120.0
@@ -47,7 +50,7 @@ class Remote:
         return RemoteSession(problem, channels, seed, sizes, self)
 
 
-class RemoteSession(Session):
+class RemoteSession(TripSession):
     """Requests to nodes, one for each node and ask; replies are checked, decoded and added up in client order."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Remote) -> None:
@@ -64,12 +67,33 @@ class RemoteSession(Session):
     def ask(self, ask: Ask, server: Server) -> Sums:
         clients = server.cohort if ask.clients is None else ask.clients
         routes, lost = self._nodes.route(clients)
-        shares = unequal({i: self._nodes.shares[i] for i in clients if i not in lost})
+        shares = self.shares(set(clients) - set(lost))
         replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes, shares, server.on_failure)
         for i, reason in lost.items():
             replies.fail(i, reason)
-        self._gather(ask, server, routes, shares, replies)
+        for answer in self._gather(ask, server, routes, shares):
+            if answer.late:
+                replies.total.stalled |= set(answer.failures)
+            replies.add(answer)
         return replies.total
+
+    def trip(self, trip: Trip, ask: Ask, server: Server) -> Iterator[TripReply]:
+        routes, lost = self._nodes.route(tuple(trip.messages))
+        for i, reason in lost.items():
+            yield i, ClientFailedError(reason), None
+        shares = self.shares(set(trip.messages) - set(lost))
+        largest = largest_message(self.sizes, self.problem.N)
+        for answer in self._gather(ask if trip.computes else Ask({}), server, routes, shares, trip):
+            for i, reason in answer.failures.items():
+                yield i, TimeoutError(reason) if answer.late else ClientFailedError(reason), None
+            for i, data in answer.replies.items():
+                try:
+                    yield i, Message.decode(data, largest), _reference(answer.memories.get(i))
+                except BadMessageError as error:
+                    yield i, error, None
+
+    def shares(self, clients: Collection[int]) -> Mapping[int, Share]:
+        return unequal({i: self._nodes.shares[i] for i in sorted(clients)})
 
     def evaluate(self, server: Server, split: str) -> Scores:
         return self._local.evaluate(server, split)
@@ -83,19 +107,21 @@ class RemoteSession(Session):
         server: Server,
         routes: dict[int, tuple[int, ...]],
         shares: Mapping[int, Share],
-        replies: OrderedSum,
-    ) -> None:
-        """Send requests and add up the answers, until every client has replied or failed."""
+        trip: Trip | None = None,
+    ) -> Iterator[Answer]:
+        """Send requests and yield the answers, until every client has replied or failed."""
         sent = server.sent
         version = sent.state.version
+        own = {} if trip is None else {i: message.encode() for i, message in trip.messages.items()}
+        name = "" if trip is None else trip.name
         messages = Message.join(ask.messages).encode()
         model = cache(sent.message.encode)
         until = time.monotonic() + self.settings.deadline
-        send_model = {node for node in routes if self._has_model.get(node) != version}
+        send_model = {node for node in routes if self._has_model.get(node) != version} if ask.messages else set()
         while routes:
-            requests = {node: self._request(ask, server, version, ids, shares) for node, ids in routes.items()}
+            requests = {node: self._request(ask, server, version, ids, shares, name) for node, ids in routes.items()}
             packets = {
-                node: request.pack(messages, model() if node in send_model else None)
+                node: request.pack(messages, model() if node in send_model else None, own)
                 for node, request in requests.items()
             }
             left = dict(requests)
@@ -106,19 +132,18 @@ class RemoteSession(Session):
                     routes[node] = requests[node].clients
                     send_model.add(node)
                     continue
-                if answer.replies:
+                if answer.replies and ask.messages:
                     self._has_model[node] = version
-                replies.add(answer)
+                yield answer
             for request in left.values():
-                replies.total.stalled |= set(request.clients)
-                replies.add(_read(f"no answer within {self.settings.deadline:g} seconds", request))
+                yield replace(_read(f"no answer within {self.settings.deadline:g} seconds", request), late=True)
 
     def _request(
-        self, ask: Ask, server: Server, version: str, clients: tuple[int, ...], shares: Mapping[int, Share]
+        self, ask: Ask, server: Server, version: str, clients: tuple[int, ...], shares: Mapping[int, Share], trip: str
     ) -> NodeRequest:
         saved = [states[i] for states in server.saved_client_states for i in clients if i in states]
         return NodeRequest(
-            token=f"{self._process}/{server.round}/{ask.phase}/{next(self._serial)}",
+            token=f"{self._process}/{server.round}/{trip or ask.phase}/{next(self._serial)}",
             run=server.id,
             seed=self.seed,
             round=server.round,
@@ -129,6 +154,7 @@ class RemoteSession(Session):
             keep=tuple(_hex(reference) for reference in saved),
             shares=tuple(share_text(shares[i]) for i in clients if i in shares),
             scales=tuple(scale.hex() for scale in scales(shares) or ()),
+            trip=trip,
         )
 
     def _mismatch(self, info: NodeInfo) -> str | None:
@@ -190,15 +216,21 @@ class OrderedSum:
     def _decode(self, i: int, data: bytes, memory: str | None) -> None:
         reply = Message.decode(data, largest_message(self._sizes))
         add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", self._shares.get(i))
-        if memory is not None:
-            self._block.client_states[i] = Message(
-                digest=torch.frombuffer(bytearray.fromhex(memory), dtype=torch.uint8)
-            )
+        reference = _reference(memory)
+        if reference is not None:
+            self._block.client_states[i] = reference
+
+
+def _reference(digest: str | None) -> Message | None:
+    """What the server has in place of a client's memory, which is on its node: the digest."""
+    if digest is None:
+        return None
+    return Message(**{DIGEST: torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)})
 
 
 def _hex(reference: Message | None) -> str:
     """The digest of a client's memory on its node, which the server has in place of the memory."""
-    return "" if reference is None else bytes(reference["digest"].tolist()).hex()
+    return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 
 def _read(outcome: Outcome, request: NodeRequest) -> Answer:

@@ -76,6 +76,10 @@ class Folder:
         except (FileNotFoundError, SafetensorError):
             return None
 
+    def delete(self, name: str) -> None:
+        """Forget what is kept under a name."""
+        (self.path / name).unlink(missing_ok=True)
+
 
 class ModelCache(Folder):
     """The model of the latest request, and the gradients that were computed at it."""

@@ -1,7 +1,7 @@
 """Secure sums: the server learns what a cohort's codes add up to, and nothing else about any of them.
 
-The protocol of Bonawitz et al. without a transport: `SecureClient` and `SecureServer` turn messages into messages, in
-four phases.
+The protocol of Bonawitz et al. `SecureClient` and `SecureServer` turn messages into messages, in four phases, each of
+which is a trip from the server to the clients and back:
 
     advertise   client -> server   public keys, signed by the client's node
     share       client -> server   shares of its two seeds, encrypted for each other client
@@ -14,6 +14,9 @@ the protocol learns the sum alone, even together with any third of the clients. 
 refused, so the server cannot take part as a client of its own making. The protocol does not stop clients from sending
 wrong codes, or a server from ending rounds.
 
+`Secure` is the stage that asks for it, `Party` is the clients' side in a worker or node, and
+`fedcmoo.engines.secure.SecureSession` is the server's side.
+
 Needs the extra `privacy`.
 
 References:
@@ -21,14 +24,6 @@ References:
     privacy-preserving machine learning. CCS 2017.
 """
 
-from fedcmoo.optional import require
+from fedcmoo.privacy.secure.stage import SECURE, Secure, secure_of
 
-require("cryptography.hazmat.primitives.kdf.hkdf", "privacy")
-require("Crypto.Protocol.SecretSharing", "privacy")
-
-from fedcmoo.privacy.secure.client import SecureClient  # noqa: E402 - what is missing is reported above
-from fedcmoo.privacy.secure.masks import sum_bits  # noqa: E402
-from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError, Session  # noqa: E402
-from fedcmoo.privacy.secure.server import SecureServer  # noqa: E402
-
-__all__ = ["PublicKeys", "SecureClient", "SecureServer", "SecureSumError", "Session", "sum_bits"]
+__all__ = ["SECURE", "Secure", "secure_of"]

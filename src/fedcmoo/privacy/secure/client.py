@@ -33,28 +33,35 @@ class SecureClient:
         self._shares: dict[int, bytes] = {}
         self._next = "advertise"
 
-    def save(self) -> dict[str, Message]:
+    @property
+    def n(self) -> int:
+        """How many clients advertised keys, this one among them; known from `share` on."""
+        return len(self._keys)
+
+    def save(self) -> Message:
         """The client's state, for a node that keeps nothing in memory from one phase to the next.
 
         It holds the client's seeds: it must stay at the node, and be deleted when the sum is done.
         """
-        return {
-            "seeds": to_message(dict(enumerate((self._encryption, self._pair, self._own)))),
-            "keys": to_message({j: its.to_bytes() for j, its in self._keys.items()}),
-            "shares": to_message(self._shares),
-            "next": Message(phase=torch.tensor([PHASES.index(self._next)])),
-        }
+        return Message.join(
+            {
+                "seeds": to_message(dict(enumerate((self._encryption, self._pair, self._own)))),
+                "keys": to_message({j: its.to_bytes() for j, its in self._keys.items()}),
+                "shares": to_message(self._shares),
+                "next": Message(phase=torch.tensor([PHASES.index(self._next)])),
+            }
+        )
 
     @classmethod
-    def load(cls, session: Session, i: int, node: NodeKey, saved: Mapping[str, Message]) -> SecureClient:
+    def load(cls, session: Session, i: int, node: NodeKey, saved: Message) -> SecureClient:
         """The client whose state `save` returned."""
         client = cls(session, i, node)
-        seeds = from_message(saved["seeds"], SEED, "the saved state")
+        seeds = from_message(saved.part("seeds"), SEED, "the saved state")
         client._encryption, client._pair, client._own = (seeds[n] for n in range(3))
-        keys = from_message(saved["keys"], KEYS, "the saved state")
+        keys = from_message(saved.part("keys"), KEYS, "the saved state")
         client._keys = {j: PublicKeys.from_bytes(row) for j, row in keys.items()}
-        client._shares = from_message(saved["shares"], 2 * SHARE, "the saved state")
-        client._next = PHASES[int(saved["next"]["phase"])]
+        client._shares = from_message(saved.part("shares"), 2 * SHARE, "the saved state")
+        client._next = PHASES[int(saved["next/phase"])]
         return client
 
     def advertise(self) -> PublicKeys:

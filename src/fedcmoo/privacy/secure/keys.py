@@ -11,8 +11,7 @@ import struct
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -21,14 +20,12 @@ from fedcmoo.messages import BadMessageError
 
 SEED = 16
 PUBLIC = 32
-SIGNATURE = 96
-"""Bytes of a signature: two numbers of 384 bits."""
+SIGNATURE = 64
+TAG = 16
+"""Bytes that encryption adds."""
 
-NodeKey = ec.EllipticCurvePrivateKey
-"""What a node signs with: an ECDSA P-384 key such as `fedcmoo flower keys` writes."""
-PublicNodeKey = ec.EllipticCurvePublicKey
-
-_ECDSA = ec.ECDSA(hashes.SHA384())
+NodeKey = Ed25519PrivateKey
+"""What a node signs with: the key of its identity."""
 
 
 def new_seed() -> bytes:
@@ -69,18 +66,11 @@ def decrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
         raise BadMessageError(f"the shares that client {sender} sent client {receiver} are not authentic") from None
 
 
-def sign(data: bytes, key: NodeKey) -> bytes:
-    """A signature of the data."""
-    r, s = decode_dss_signature(key.sign(data, _ECDSA))
-    return b"".join(number.to_bytes(SIGNATURE // 2) for number in (r, s))
-
-
-def is_signed(data: bytes, signature: bytes, key: PublicNodeKey) -> bool:
-    """Whether the owner of `key` signed the data."""
-    r, s = signature[: SIGNATURE // 2], signature[SIGNATURE // 2 :]
+def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the owner of an Ed25519 public key signed the data."""
     try:
-        key.verify(encode_dss_signature(int.from_bytes(r), int.from_bytes(s)), data, _ECDSA)
-    except InvalidSignature:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
+    except (ValueError, InvalidSignature):
         return False
     return True
 

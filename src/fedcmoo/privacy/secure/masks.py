@@ -25,15 +25,6 @@ def pair_mask(seed: bytes, peer: bytes, session: bytes, count: int) -> Words:
     return keystream(agree(seed, peer, session, "pair mask"), count)
 
 
-def sum_bits(largest: int, n: int) -> int:
-    """The bits of words that hold the sum of n codes from 0 to `largest`.
-
-    >>> sum_bits(largest=4095, n=10)
-    16
-    """
-    return (largest * n).bit_length()
-
-
 def pack(words: Words, bits: int) -> bytes:
     """The lowest `bits` bits of each word, without gaps, the highest first."""
     check_bits(bits)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedcmoo.failures import TooFewRepliesError
 from fedcmoo.messages import BadMessageError
-from fedcmoo.privacy.secure.keys import PUBLIC, SIGNATURE, NodeKey, PublicNodeKey, is_signed, sign
+from fedcmoo.privacy.secure.keys import PUBLIC, SIGNATURE, TAG, NodeKey, is_signed
+from fedcmoo.privacy.secure.sharing import SHARE
 
-Directory = Mapping[int, PublicNodeKey]
-"""The public key of the node of every client of the federation, which all know from before the run."""
+ID = 16
+"""Bytes of a session's id."""
 
 
-class SecureSumError(RuntimeError):
+class SecureSumError(TooFewRepliesError):
     """A secure sum that cannot be completed: too few clients answered, or shares were wrong."""
 
 
@@ -22,18 +23,15 @@ class Session:
     """One secure sum.
 
     Args:
-        id: bytes that no other sum has: made of the run, the round and the contribution.
-        directory: who may take part.
+        id: bytes that no other sum has.
         smallest: fewer clients than this never make a sum.
+        nodes: the public keys of all nodes; client i is of node i modulo their number. None of them for any client,
+            with the key that its node claims to have.
     """
 
     id: bytes
-    directory: Directory
-    smallest: int = 3
-
-    def __post_init__(self) -> None:
-        if self.smallest < 3:
-            raise ValueError(f"a secure sum needs at least 3 clients to hide any, but smallest is {self.smallest}")
+    smallest: int
+    nodes: tuple[bytes, ...] = ()
 
     def threshold(self, n: int) -> int:
         """How many of n clients must answer in every phase: more than two thirds.
@@ -52,8 +50,11 @@ class Session:
             )
 
 
-KEYS = 3 * PUBLIC + SIGNATURE
+KEYS = 4 * PUBLIC + SIGNATURE
 """Bytes of a client's public keys."""
+
+ENCRYPTED = 2 * SHARE + TAG
+"""Bytes of two shares that are encrypted."""
 
 
 @dataclass(frozen=True)
@@ -65,38 +66,41 @@ class PublicKeys:
         pair: masks that the client has in common with each other client are agreed with it.
         own: belongs to the seed of the client's own mask. Nothing is agreed with it; it lets the server check the seed
             that it puts together from shares.
-        signature: by the client's node, of all this, the session and the client.
+        node: the public key of the client's node.
+        signature: by the node, of all this, the session and the client.
     """
 
     encryption: bytes
     pair: bytes
     own: bytes
+    node: bytes
     signature: bytes
 
     @classmethod
     def sign(cls, session: Session, i: int, keys: tuple[bytes, bytes, bytes], node: NodeKey) -> PublicKeys:
         """The keys of client i, signed."""
-        return cls(*keys, signature=sign(_signed_bytes(session, i, *keys), node))
+        public = node.public_key().public_bytes_raw()
+        return cls(*keys, public, signature=node.sign(_signed_bytes(session, i, *keys, public)))
 
     def to_bytes(self) -> bytes:
         """The keys and their signature, one after the other."""
-        return self.encryption + self.pair + self.own + self.signature
+        return self.encryption + self.pair + self.own + self.node + self.signature
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKeys:
         """Read what `to_bytes` wrote; `check` says whether that makes sense."""
-        encryption, pair, own = (data[start : start + PUBLIC] for start in range(0, 3 * PUBLIC, PUBLIC))
-        return cls(encryption, pair, own, signature=data[3 * PUBLIC :])
+        encryption, pair, own, node = (data[start : start + PUBLIC] for start in range(0, 4 * PUBLIC, PUBLIC))
+        return cls(encryption, pair, own, node, signature=data[4 * PUBLIC :])
 
     def check(self, session: Session, i: int) -> None:
         """Raise `BadMessageError` unless client i's node signed these keys for this session."""
-        lengths = [len(part) for part in (self.encryption, self.pair, self.own, self.signature)]
-        if lengths != [PUBLIC, PUBLIC, PUBLIC, SIGNATURE]:
-            raise BadMessageError(f"client {i}: keys must have 32, 32, 32 and 96 bytes, but have {lengths}")
-        if i not in session.directory:
-            raise BadMessageError(f"client {i} must be one of the federation's, but its node's key is not known")
-        data = _signed_bytes(session, i, self.encryption, self.pair, self.own)
-        if not is_signed(data, self.signature, session.directory[i]):
+        lengths = [len(part) for part in (self.encryption, self.pair, self.own, self.node, self.signature)]
+        if lengths != [PUBLIC, PUBLIC, PUBLIC, PUBLIC, SIGNATURE]:
+            raise BadMessageError(f"client {i}: keys must have 32, 32, 32, 32 and 64 bytes, but have {lengths}")
+        if session.nodes and session.nodes[i % len(session.nodes)] != self.node:
+            raise BadMessageError(f"client {i} must be one of a known node, but its node's key is not the known one")
+        data = _signed_bytes(session, i, self.encryption, self.pair, self.own, self.node)
+        if not is_signed(self.node, data, self.signature):
             raise BadMessageError(f"client {i}: the public keys must be signed by its node, but are not")
 
 

@@ -22,27 +22,19 @@ class SecureServer:
 
     Args:
         session: the sum.
+        keys: of all clients that advertised some, checked: what every client needs for phase 2.
         count: codes of a client.
         bits: of a word of the sum.
     """
 
-    def __init__(self, session: Session, count: int, bits: int) -> None:
+    def __init__(self, session: Session, keys: Mapping[int, PublicKeys], count: int, bits: int) -> None:
         self.session, self.count, self.bits = session, count, bits
-        self._keys: dict[int, PublicKeys] = {}
+        self._keys = dict(keys)
+        self._check_count(self._keys, "advertise")
         self._encrypted: dict[int, Mapping[int, bytes]] = {}
         self._total: Words = np.zeros(count, dtype=np.uint32)
         self._survivors: set[int] = set()
         self._revealed: dict[int, Mapping[int, bytes]] = {}
-
-    def add_keys(self, i: int, keys: PublicKeys) -> None:
-        """Phase 1: the public keys of client i."""
-        keys.check(self.session, i)
-        self._keys[i] = keys
-
-    def keys(self) -> dict[int, PublicKeys]:
-        """What every client needs for phase 2: the public keys of all."""
-        self.session.check_count(len(self._keys), len(self._keys), "advertise")
-        return dict(self._keys)
 
     def add_shares(self, i: int, shares: Mapping[int, bytes]) -> None:
         """Phase 2: what client i encrypted for the others."""
@@ -80,21 +72,17 @@ class SecureServer:
         """The sum of the survivors' codes modulo 2^bits."""
         self._check_count(self._revealed, "unmask")
         session, total = self.session.id, self._total.copy()
-        for i in self._survivors:
-            total -= own_mask(self._seed(i, self._keys[i].own), session, self.count)
-        for i in set(self._encrypted) - self._survivors:
-            seed = self._seed(i, self._keys[i].pair)
+        for i, seed in combine(self._revealed, list(self._keys), self.session.threshold(len(self._keys))).items():
+            keys, survived = self._keys[i], i in self._survivors
+            if public_key(seed, session) != (keys.own if survived else keys.pair):
+                raise SecureSumError(f"the shares of a seed of client {i} do not fit together: one of them is wrong")
+            if survived:
+                total -= own_mask(seed, session, self.count)
+                continue
             for j in self._survivors:
                 common = pair_mask(seed, self._keys[j].pair, session, self.count)
                 total = total - common if j < i else total + common
         return total & np.uint32(2**self.bits - 1)
-
-    def _seed(self, i: int, public: bytes) -> bytes:
-        shares = {j: revealed[i] for j, revealed in self._revealed.items()}
-        seed = combine(shares, list(self._keys), self.session.threshold(len(self._keys)))
-        if public_key(seed, self.session.id) != public:
-            raise SecureSumError(f"the shares of a seed of client {i} do not fit together: one of them is wrong")
-        return seed
 
     def _check_sender(self, i: int, allowed: Iterable[int]) -> None:
         if i not in allowed:

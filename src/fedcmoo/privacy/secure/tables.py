@@ -6,8 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedcmoo.messages import BadMessageError, Field, Message, check
+
+
+def from_bytes(data: bytes) -> Tensor:
+    """Bytes as they are sent, uint8 [n]."""
+    return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
+
+
+def to_bytes(array: Tensor) -> bytes:
+    """What `from_bytes` was given."""
+    return array.numpy().tobytes()
 
 
 def to_message(rows: Mapping[int, bytes]) -> Message:
@@ -17,8 +28,8 @@ def to_message(rows: Mapping[int, bytes]) -> Message:
     {1: b'cd', 3: b'ab'}
     """
     clients = sorted(rows)
-    data = np.frombuffer(bytearray().join(rows[i] for i in clients), dtype=np.uint8)
-    table = torch.from_numpy(data.reshape(len(clients), -1) if clients else data.reshape(0, 0))
+    data = from_bytes(b"".join(rows[i] for i in clients))
+    table = data.reshape(len(clients), -1) if clients else data.reshape(0, 0)
     return Message(clients=torch.tensor(clients, dtype=torch.int64), rows=table)
 
 

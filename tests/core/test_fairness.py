@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedcmoo import FedCMOO, Objective, Problem, fit
-from fedcmoo.client_objectives import client_objectives
 from fedcmoo.engines import Local
+from fedcmoo.fairness import client_objectives
 from fedcmoo.gram import Exact
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.weights import MinNorm
@@ -51,6 +51,17 @@ def test_a_cohort_takes_the_min_norm_step_of_its_own_clients() -> None:
     centres = torch.stack([problem.clients[i][1].mean(dim=0) for i in cohort])
     w = 2 / 5 * torch.from_numpy(min_norm(gram_matrix(centres)))
     assert torch.allclose(step, -0.1 * centres.T @ w, atol=1e-6)
+
+
+def test_groups_are_evaluated_on_their_clients_own_data() -> None:
+    problem = one_objective()
+    problem.client_test = [None, *problem.clients[1:]]
+    result = fit(client_objectives(problem, GROUPS), FedCMOO(**ONE_STEP), 1, engine=Local())
+    found, x = result.history[0].client_test, result.model.get_parameter("x").detach()
+    losses = [squared_distance(x, targets).item() for _, targets in problem.clients]
+    assert found is not None
+    means = [found[name]["loss"]["mean"] for name in "abc"]
+    assert means == pytest.approx([losses[2], (losses[1] + losses[4]) / 2, losses[3]])
 
 
 def test_what_it_refuses() -> None:

@@ -16,7 +16,7 @@ def client_objectives(problem: Problem, groups: Sequence[str] | None = None) -> 
     """The problem whose objectives are the losses of the clients, or of groups of clients.
 
     Objective k is F_k(x) = 1/P_k Σ_{i in group k} p_i f_i(x). A method that decreases all objectives then leaves no
-    group behind. Test and validation data say nothing about single groups and are left out.
+    group behind. Test and validation data say nothing about single groups and are left out; `client_test` stays.
 
     Args:
         problem: a problem with one objective, whose model returns a tensor.
@@ -36,13 +36,18 @@ def client_objectives(problem: Problem, groups: Sequence[str] | None = None) -> 
     if len(names) != problem.N:
         raise ValueError(f"groups must have one name per client ({problem.N}), but has {len(names)}")
     only = problem.objectives[0]
+
+    def renamed(clients: Sequence[Any]) -> Sequence[Any]:
+        return _Renamed(clients, names, only, problem.collate)
+
     return replace(
         problem,
         objectives=[replace(only, name=name) for name in dict.fromkeys(names)],
-        clients=_Renamed(problem.clients, names, only, problem.collate),
+        clients=renamed(problem.clients),
         owns=[[name] for name in names],
         test=None,
         validation=None,
+        client_test=None if problem.client_test is None else renamed(problem.client_test),
     )
 
 
@@ -64,7 +69,10 @@ class _Renamed(Sequence[Any]):
     def __getitem__(self, i: int | slice) -> Any:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
-        return _GroupData(as_data(self.clients[i], self.collate), self.names[i], self.objective.name)
+        source = self.clients[i]
+        if source is None:  # a client without test data
+            return None
+        return _GroupData(as_data(source, self.collate), self.names[i], self.objective.name)
 
 
 class _GroupData:

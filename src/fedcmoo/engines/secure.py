@@ -1,0 +1,137 @@
+"""Secure sums over an engine: every ask takes four trips, and the server learns the sum alone."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from fedcmoo.contributions import Channels
+from fedcmoo.engines.base import Session, Trip, TripSession
+from fedcmoo.evaluation import Scores
+from fedcmoo.messages import Field, Message, check
+from fedcmoo.privacy.secure import protocol
+from fedcmoo.privacy.secure.codes import SumCode
+from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys
+from fedcmoo.privacy.secure.server import SecureServer
+from fedcmoo.privacy.secure.sharing import SHARE
+from fedcmoo.privacy.secure.stage import Secure
+from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
+from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.worker import round_seed
+
+Handle = Callable[[int, Message], None]
+"""What the server does with the reply of a client."""
+
+
+class SecureSession(Session):
+    """A session whose replies are masked.
+
+    Args:
+        inner: carries the trips.
+        secure: the settings.
+        channels: of the method's contributions.
+        sizes: of the model.
+    """
+
+    def __init__(self, inner: Session, secure: Secure, channels: Channels, sizes: Sizes) -> None:
+        assert isinstance(inner, TripSession)
+        self.inner, self.secure, self.channels, self.sizes = inner, secure, channels, sizes
+
+    def ask(self, ask: Ask, server: Server) -> Sums:
+        return SecureAsk(self, ask, server).run(server.cohort if ask.clients is None else ask.clients)
+
+    def evaluate(self, server: Server, split: str) -> Scores:
+        return self.inner.evaluate(server, split)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class SecureAsk:
+    """One ask: advertise, share, mask, unmask.
+
+    A client that does not answer on a trip, or whose answer is refused, has failed, and takes no part in the next. If
+    too few are left, `SecureSumError` says so, and the round is undone.
+    """
+
+    def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
+        self.secured, self.ask, self.server = secured, ask, server
+        nodes = tuple(bytes.fromhex(key) for key in secured.secure.nodes)
+        self.session = protocol.Session(secrets.token_bytes(ID), secured.secure.smallest, nodes)
+        self.sums = Sums()
+
+    def run(self, clients: tuple[int, ...]) -> Sums:
+        """The sums over those of the clients whose codes arrived."""
+        sums, masking, start = self.sums, self.sums.masking, time.perf_counter()
+        secure, names = self.secured.secure, list(self.ask.messages)
+        keys = self._keys(clients)
+        seed = round_seed(self.server.seed, self.server.round)
+        code = SumCode(secure, self.secured.channels, names, self.secured.sizes, len(keys), seed)
+        aggregate = SecureServer(self.session, keys, code.count, secure.bits)
+        table = to_message({i: its.to_bytes() for i, its in keys.items()})
+        self._trip(Trip("share", dict.fromkeys(keys, table)), lambda i, m: aggregate.add_shares(i, _shares(i, m)))
+        shares = {i: to_message(rows) for i, rows in aggregate.shares().items()}
+        masking.seconds = time.perf_counter() - start
+
+        self._trip(Trip("mask", shares, computes=True), lambda i, m: self._add_codes(aggregate, i, m))
+
+        start = time.perf_counter()
+        survivors = aggregate.survivors()
+        message = Message(survivors=torch.tensor(survivors))
+        self._trip(
+            Trip("unmask", dict.fromkeys(survivors, message)), lambda i, m: aggregate.add_revealed(i, _revealed(i, m))
+        )
+        sums.totals = code.decode(aggregate.total())
+        masking.seconds += time.perf_counter() - start
+        weights = self.secured.inner.shares(survivors)
+        for i in survivors:
+            sums.add({}, 0, share=weights.get(i))
+        sums.client_states = {i: state for i, state in sums.client_states.items() if i in survivors}
+        return sums
+
+    def _keys(self, clients: tuple[int, ...]) -> dict[int, PublicKeys]:
+        found: dict[int, PublicKeys] = {}
+
+        def add(i: int, message: Message) -> None:
+            check(message, {"keys": Field((KEYS,), torch.uint8)}, f"client {i}")
+            keys = PublicKeys.from_bytes(to_bytes(message["keys"]))
+            keys.check(self.session, i)
+            found[i] = keys
+
+        self._trip(Trip("advertise", dict.fromkeys(clients, Message())), add)
+        self.session.check_count(len(found), len(found), "advertise")
+        return found
+
+    def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:
+        check(message, {"codes": Field((None,), torch.uint8)}, f"client {i}")
+        aggregate.add_codes(i, to_bytes(message["codes"]))
+        self.sums.uploaded += message.nbytes
+
+    def _trip(self, trip: Trip, handle: Handle) -> None:
+        """Send the messages and handle all replies; count bytes and failures."""
+        session, masking = from_bytes(self.session.id), self.sums.masking
+        sent = {i: Message(**message, session=session) for i, message in trip.messages.items()}
+        masking.down += sum(message.nbytes for message in sent.values())
+        whole = Trip(trip.name, sent, trip.computes)
+        for i, reply, memory in self.secured.inner.trip(whole, self.ask, self.server):
+            if isinstance(reply, TimeoutError):
+                self.sums.stalled.add(i)
+            with self.server.on_failure.of_client(self.sums.failures, i):
+                if isinstance(reply, Exception):
+                    raise reply
+                handle(i, reply)
+                if not trip.computes:
+                    masking.up += reply.nbytes
+                if memory is not None:
+                    self.sums.client_states[i] = memory
+
+
+def _shares(i: int, message: Message) -> Mapping[int, bytes]:
+    return from_message(message, ENCRYPTED, f"client {i}")
+
+
+def _revealed(i: int, message: Message) -> Mapping[int, bytes]:
+    return from_message(message, SHARE, f"client {i}")

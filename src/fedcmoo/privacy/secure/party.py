@@ -1,0 +1,132 @@
+"""The clients' side of secure sums in a worker or node: what they answer on each trip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedcmoo.contributions import Channels
+from fedcmoo.messages import BadMessageError, Field, Message, check
+from fedcmoo.privacy.secure.client import SecureClient
+from fedcmoo.privacy.secure.codes import SumCode
+from fedcmoo.privacy.secure.keys import NodeKey
+from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session
+from fedcmoo.privacy.secure.stage import Secure
+from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
+from fedcmoo.randomness import generator
+from fedcmoo.rounds import Sizes
+
+SERVER = "the server"
+
+
+class States(Protocol):
+    """Where clients keep their secrets from one trip to the next: named arrays with a token."""
+
+    def write(self, name: str, token: str, arrays: Mapping[str, Tensor]) -> None: ...
+
+    def read(self, name: str, token: str) -> dict[str, Tensor] | None: ...
+
+    def delete(self, name: str) -> None: ...
+
+
+class InMemory:
+    """States in this process."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[str, dict[str, Tensor]]] = {}
+
+    def write(self, name: str, token: str, arrays: Mapping[str, Tensor]) -> None:
+        self._kept[name] = (token, dict(arrays))
+
+    def read(self, name: str, token: str) -> dict[str, Tensor] | None:
+        known, arrays = self._kept.get(name, ("", {}))
+        return arrays if known == token else None
+
+    def delete(self, name: str) -> None:
+        self._kept.pop(name, None)
+
+
+class Party:
+    """Clients that take part in secure sums.
+
+    Args:
+        secure: the settings, the same at all clients and the server.
+        channels: of the method's contributions.
+        sizes: of the model.
+        node: the private key that signs for the clients; by default a new one.
+        states: where their secrets are kept; by default in memory.
+    """
+
+    def __init__(
+        self,
+        secure: Secure,
+        channels: Channels,
+        sizes: Sizes,
+        node: NodeKey | None = None,
+        states: States | None = None,
+    ) -> None:
+        self.secure, self.channels, self.sizes = secure, channels, sizes
+        self.node, self.states = node or NodeKey.generate(), states or InMemory()
+
+    def reply(
+        self,
+        i: int,
+        trip: str,
+        message: Message,
+        names: Sequence[str],
+        compute: Callable[[], Message],
+        seed: int,
+    ) -> Message:
+        """Client i's reply on one of the trips.
+
+        Args:
+            i: the client.
+            trip: "advertise", "share", "mask" or "unmask".
+            message: what the server sent it.
+            names: the contributions that are asked for.
+            compute: the client's reply to the ask itself; called on the trip "mask" alone.
+            seed: of the round, the same at all clients and the server.
+        """
+        id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
+        session = Session(to_bytes(id), self.secure.smallest, tuple(bytes.fromhex(key) for key in self.secure.nodes))
+        name, token = f"secure-{i}", session.id.hex()
+        if trip == "advertise":
+            check(message, {}, SERVER)
+            client = SecureClient(session, i, self.node)
+            answer = Message(keys=from_bytes(client.advertise().to_bytes()))
+        else:
+            saved = self.states.read(name, token)
+            if saved is None:
+                raise BadMessageError(f"client {i} must have advertised keys in this secure sum, but has not")
+            client = SecureClient.load(session, i, self.node, Message(**saved))
+            self.states.delete(name)  # nothing of it is ever used twice, whatever the server asks next
+            answer = self._answer(client, trip, message, names, compute, seed)
+        if trip != "unmask":
+            self.states.write(name, token, client.save())
+        return answer
+
+    def _answer(
+        self,
+        client: SecureClient,
+        trip: str,
+        message: Message,
+        names: Sequence[str],
+        compute: Callable[[], Message],
+        seed: int,
+    ) -> Message:
+        if trip == "share":
+            rows = from_message(message, KEYS, SERVER)
+            return to_message(client.share({j: PublicKeys.from_bytes(row) for j, row in rows.items()}))
+        if trip == "mask":
+            shares = from_message(message, ENCRYPTED, SERVER)
+            code = SumCode(self.secure, self.channels, names, self.sizes, client.n, seed)
+            codes = code.encode(compute(), generator(seed, "round", *names, client.i))
+            packed = client.mask(codes, self.secure.bits, shares)
+            return Message(codes=from_bytes(packed))
+        if trip == "unmask":
+            check(message, {"survivors": Field((None,), torch.int64)}, SERVER)
+            return to_message(client.unmask(message["survivors"].tolist()))
+        raise BadMessageError(f"a trip of a secure sum must be advertise, share, mask or unmask, but is {trip!r:.40}")
