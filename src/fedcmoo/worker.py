@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from fedcmoo.client import Client, FirstStep
+from fedcmoo.client import Client
 from fedcmoo.client_test import with_client_test
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.failures import FailureRule, Stop
+from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import Precision, State
