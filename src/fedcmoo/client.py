@@ -21,7 +21,8 @@ from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
 from fedcmoo.failures import DivergedError
 from fedcmoo.finiteness import check_finite, first_not_finite
-from fedcmoo.messages import Message, all_finite
+from fedcmoo.first_step import FirstStep
+from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State
@@ -39,25 +40,6 @@ GradientAt = Callable[[Tensor], Tensor]
 Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
 """Changes the gradient of a local step in place, given where the client is and the gradient, both [d]. In the first
 step of a round there may be no gradient elsewhere."""
-
-
-@dataclass(frozen=True)
-class FirstStep:
-    """What phase one computed on a client's first batch: J (as long as x), and the buffers after that pass.
-
-    Attributes:
-        codes: what was made of J, by name, so that a later ask of the round need not make it again.
-    """
-
-    J: Tensor
-    buffers: Tensor
-    counters: Tensor
-    codes: dict[str, Message] = field(default_factory=dict)
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that it takes."""
-        return self.J.nbytes + sum(code.nbytes for code in self.codes.values())
 
 
 @dataclass

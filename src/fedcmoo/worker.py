@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-from fedcmoo.client import Client, FirstStep
+from fedcmoo.client import Client
 from fedcmoo.client_test import with_client_test
 from fedcmoo.context import during
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
 from fedcmoo.failures import FailureRule, Stop
+from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import Precision, State

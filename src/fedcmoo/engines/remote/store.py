@@ -19,8 +19,8 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedcmoo.client import FirstStep
 from fedcmoo.files import write_atomically
+from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
 from fedcmoo.worker import Request, Worker

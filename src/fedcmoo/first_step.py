@@ -1,0 +1,28 @@
+"""What a client keeps from one ask of a round to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from fedcmoo.messages import Message
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What phase one computed on a client's first batch: J (as long as x), and the buffers after that pass.
+
+    Attributes:
+        codes: what was made of J, by name, so that a later ask of the round need not make it again.
+    """
+
+    J: Tensor
+    buffers: Tensor
+    counters: Tensor
+    codes: dict[str, Message] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return self.J.nbytes + sum(code.nbytes for code in self.codes.values())
