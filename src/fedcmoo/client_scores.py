@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sums
+from fedcmoo.sums import Sums
 from fedcmoo.types import Vector
 
 ClientScores = dict[str, dict[str, dict[str, float]]]

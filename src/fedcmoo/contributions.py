@@ -21,7 +21,8 @@ from fedcmoo.client import Client
 from fedcmoo.messages import Add, BadMessageError, Field, Message, check, check_values
 from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Server, Sizes, Sums
+from fedcmoo.rounds import Server, Sizes
+from fedcmoo.sums import Sums
 
 Arrays = Mapping[str, Tensor]
 

@@ -28,8 +28,9 @@ from fedcmoo.metrics.gradients import of_round
 from fedcmoo.metrics.starvation import LOW_WEIGHT, REMEDY, starved
 from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sums, drive
+from fedcmoo.rounds import Ask, Server, drive
 from fedcmoo.run_folder import RunFolder
+from fedcmoo.sums import Sums
 
 log = logging.getLogger(__name__)
 

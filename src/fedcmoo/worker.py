@@ -21,7 +21,8 @@ from fedcmoo.ownership import Share
 from fedcmoo.parameters import Precision, State
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 
 if TYPE_CHECKING:
     from fedcmoo.privacy.secure.party import Party

@@ -20,7 +20,8 @@ from fedcmoo.messages import BadMessageError, Field, Message
 from fedcmoo.methods.base import LocalTraining
 from fedcmoo.optimizers import SGD
 from fedcmoo.parameters import FlatModel
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 from tests.core.problems import TwoHeads, classification, quadratics
 
 

@@ -20,7 +20,7 @@ from fedcmoo.gram import Exact
 from fedcmoo.history import read_history
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import MGDA
-from fedcmoo.rounds import Sums
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 from fedcmoo.weights import MinNorm
 from fedcmoo.worker import Request, Worker

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcmoo.engines import serialization
-from fedcmoo.rounds import Sums
+from fedcmoo.sums import Sums
 
 X = torch.arange(24, dtype=torch.float32).reshape(4, 6)
 TENSORS = {

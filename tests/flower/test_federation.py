@@ -31,8 +31,9 @@ from fedcmoo.flower.keys import write_keys
 from fedcmoo.flower.template import write_app
 from fedcmoo.history import Record, read_history
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.settings import Table, merge
+from fedcmoo.sums import Sums
 from tests.privacy.silent import SilentEngine
 
 pytestmark = pytest.mark.deployment

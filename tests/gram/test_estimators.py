@@ -20,8 +20,9 @@ from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import FedCMOOT
 from fedcmoo.parameters import FlatModel
 from fedcmoo.randomness import generator
-from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
+from fedcmoo.rounds import Ask, Server, Sizes, drive
 from fedcmoo.settings import from_registry, to_table
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics

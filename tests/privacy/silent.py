@@ -14,7 +14,8 @@ from fedcmoo.failures import ClientFailedError
 from fedcmoo.messages import Message
 from fedcmoo.ownership import Share
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 
 
 class Silent(TripSession):

@@ -30,8 +30,9 @@ from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.privacy.sampling import FixedSize, Poisson, Sampling
 from fedcmoo.report.run_charts import curves_chart, run_chart
-from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.rounds import Ask, Server
 from fedcmoo.settings import SettingsError
+from fedcmoo.sums import Sums
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
 from tests.privacy.test_accounting import by_hand

@@ -26,8 +26,9 @@ from fedcmoo.history import Record
 from fedcmoo.messages import Message
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums, drive
+from fedcmoo.rounds import Ask, Server, Sizes, drive
 from fedcmoo.settings import Table
+from fedcmoo.sums import Sums
 from fedcmoo.training import fit
 from fedcmoo.types import Matrix
 from fedcmoo.weights.find_weights import unit_scale

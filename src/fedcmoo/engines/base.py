@@ -17,7 +17,8 @@ from fedcmoo.messages import Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.worker import AskClients, Evaluate, Job, Request
 
 BLOCKS = 32

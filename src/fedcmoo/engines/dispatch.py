@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from fedcmoo.engines.base import BlockSession
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sums
+from fedcmoo.sums import Sums
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.worker import AskClients, Job
 

@@ -11,7 +11,8 @@ from fedcmoo.engines.base import BlockSession, Trip, TripReply, TripSession
 from fedcmoo.parameters import Precision, State, check_device, check_precision
 from fedcmoo.privacy.secure import secure_of
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.worker import Job, Worker
 
 

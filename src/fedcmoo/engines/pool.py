@@ -19,7 +19,8 @@ from fedcmoo.engines.worker_handle import IDLE, WorkerHandle
 from fedcmoo.engines.worker_process import Reply, RunSetup, state_in
 from fedcmoo.parameters import Precision, State, check_precision
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.validation import at_least_one
 from fedcmoo.worker import Job
 

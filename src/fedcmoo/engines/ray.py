@@ -22,7 +22,8 @@ from fedcmoo.failures import bounded
 from fedcmoo.optional import require
 from fedcmoo.parameters import State, check_device
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.worker import Job, Worker
 
 

@@ -19,7 +19,8 @@ from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.worker import round_seed
 
 Handle = Callable[[int, Message], None]

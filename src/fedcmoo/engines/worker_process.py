@@ -19,7 +19,8 @@ import torch
 
 from fedcmoo.engines import serialization
 from fedcmoo.parameters import Precision, State
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.worker import Worker
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedcmoo.contributions import Contribution
 from fedcmoo.messages import BadMessageError, Message
-from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.rounds import Ask, Server
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]

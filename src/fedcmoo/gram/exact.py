@@ -10,7 +10,8 @@ from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import OnePhase, gram_matrix
 from fedcmoo.messages import Field, Message
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 

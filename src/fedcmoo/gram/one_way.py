@@ -11,8 +11,9 @@ from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import OnePhase, gram_matrix
 from fedcmoo.gram.exact import Jacobian
 from fedcmoo.messages import Message
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
 from fedcmoo.settings import resolve_names
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 

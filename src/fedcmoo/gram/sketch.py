@@ -15,7 +15,8 @@ from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import OnePhase, check_own, gram_matrix, inner
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.randomness import derive
-from fedcmoo.rounds import Server, Sizes, Sums
+from fedcmoo.rounds import Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 LEAST_BYTES = 64

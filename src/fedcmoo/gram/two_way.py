@@ -17,8 +17,9 @@ from fedcmoo.gram.base import JACOBIAN, Estimate, Gram, check_own, columns, inne
 from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Field, Message, all_finite
 from fedcmoo.randomness import generator
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.settings import resolve_names
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 

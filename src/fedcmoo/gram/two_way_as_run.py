@@ -12,7 +12,8 @@ from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import check_own, inner
 from fedcmoo.gram.two_way import Correction, TwoWay, difference_product
 from fedcmoo.messages import Field, Message
-from fedcmoo.rounds import Sizes, Sums
+from fedcmoo.rounds import Sizes
+from fedcmoo.sums import Sums
 
 CLEARLY_LARGER = 1.5
 """The ratio of the norms of ĥ and R above which the residuals' own product is left out."""

@@ -19,8 +19,9 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.compressed import Compressed
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
-from fedcmoo.rounds import Round, Server, Sizes, Sums
+from fedcmoo.rounds import Round, Server, Sizes
 from fedcmoo.settings import resolve_names
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import RememberingWeights, Rule, weigh

@@ -11,7 +11,8 @@ from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
-from fedcmoo.rounds import Ask, Round, Server, Sums
+from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.sums import Sums
 from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, AtLeastEqual, Rule, check_rule
 

@@ -14,7 +14,8 @@ from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, is_usable
 from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
-from fedcmoo.rounds import Ask, Round, Server, Sums
+from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import below_one
 from fedcmoo.weights import FindWeightsPref, check_preference

@@ -16,7 +16,8 @@ from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import LocalTraining
 from fedcmoo.methods.fedavg import FedAvg
-from fedcmoo.rounds import Server, Sizes, Sums
+from fedcmoo.rounds import Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.weights import NearEqual
 
 

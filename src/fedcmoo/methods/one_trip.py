@@ -10,7 +10,8 @@ import torch
 from fedcmoo.gram import JACOBIAN, Gram, OnePhase, one_phase
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import is_usable
-from fedcmoo.rounds import Ask, Server, Sums
+from fedcmoo.rounds import Ask, Server
+from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 Trips = Literal[1, 2]

@@ -14,7 +14,8 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution, Stage
 from fedcmoo.messages import BadMessageError, Field, Message, check
-from fedcmoo.rounds import Server, Sizes, Sums
+from fedcmoo.rounds import Server, Sizes
+from fedcmoo.sums import Sums
 
 VOTES = "within"
 """The array with the clients' votes on whether their norms are within the bound."""

@@ -19,7 +19,8 @@ from fedcmoo.privacy.clipping import VOTES, Clip, QuantileClip
 from fedcmoo.privacy.noise import add_noise
 from fedcmoo.privacy.sampling import SAMPLINGS
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds that were paid for. It never goes back, as checkpoints may."""

@@ -19,7 +19,8 @@ from fedcmoo.messages import Field
 from fedcmoo.privacy.differential import Noise
 from fedcmoo.privacy.secure import Secure
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Server, Sizes, Sums
+from fedcmoo.rounds import Server, Sizes
+from fedcmoo.sums import Sums
 
 COLUMNS = 2**16
 """Columns that are sorted at a time."""

@@ -19,7 +19,7 @@ from fedcmoo.gram.two_way import Correction
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Method
 from fedcmoo.randomness import derive
-from fedcmoo.rounds import Sums
+from fedcmoo.sums import Sums
 from fedcmoo.worker import Request, Worker
 
 BUDGET = 2.0

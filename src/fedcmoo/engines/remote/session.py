@@ -23,7 +23,8 @@ from fedcmoo.failures import ClientFailedError, FailureRule
 from fedcmoo.messages import DIGEST, BadMessageError, Message
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Server, Sizes, Sums
+from fedcmoo.rounds import Ask, Server, Sizes
+from fedcmoo.sums import Sums
 from fedcmoo.validation import positive
 
 
