@@ -65,6 +65,7 @@ def connect(settings: Ray) -> bool:
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 leaves workers waiting on a busy machine
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if settings.address is not None:
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token" and _is_open(settings.address):
