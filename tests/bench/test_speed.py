@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,11 +44,16 @@ def test_the_floor_has_the_passes_of_a_round() -> None:
     losses = [CountedLoss(), CountedLoss()]
     problem = synthetic(clients=4)
     problem.objectives = [Objective(f"f{k}", loss) for k, loss in enumerate(losses)]
-    one_round = floor(problem, METHOD, 3)
-    one_round()
-    of_floor = [(loss.forward, loss.backward) for loss in losses]
-    fit(problem, METHOD, 1, clients_per_round=3, engine=Local())
-    of_round = [(loss.forward - f, loss.backward - b) for loss, (f, b) in zip(losses, of_floor, strict=True)]
+
+    def passes(work: Callable[[], object]) -> list[tuple[int, int]]:
+        before = [(loss.forward, loss.backward) for loss in losses]
+        work()
+        return [(loss.forward - f, loss.backward - b) for loss, (f, b) in zip(losses, before, strict=True)]
+
+    of_check = passes(problem.check)
+    of_floor = passes(floor(problem, METHOD, 3))
+    of_fit = passes(lambda: fit(problem, METHOD, 1, clients_per_round=3, engine=Local()))
+    of_round = [(f - cf, b - cb) for (f, b), (cf, cb) in zip(of_fit, of_check, strict=True)]
     assert of_round == of_floor
     assert of_floor == [(3 * 3, 3 * 3)] * 2  # clients, local steps: the first step's gradients are phase one's
 

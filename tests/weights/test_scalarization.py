@@ -13,6 +13,7 @@ from torch import Tensor
 from fedcmoo import FedAvg, fit
 from fedcmoo.methods import Scalarized
 from fedcmoo.types import Vector
+from fedcmoo.weights import FindWeights
 from fedcmoo.weights.scalarization import (
     COSMOS,
     DWA,
@@ -136,4 +137,4 @@ def test_a_preference_of_the_wrong_length_and_a_rule_for_gram_matrices_are_refus
     with pytest.raises(ValueError, match=r"one number per objective \(3\)"):
         fit(quadratics(M=3), Scalarized(weights=PBI(preference=[1.0, 2.0])), rounds=1)
     with pytest.raises(TypeError, match="a rule for losses"):
-        Scalarized(weights="famo")  # type: ignore[arg-type]
+        Scalarized(weights=FindWeights())  # type: ignore[arg-type]
