@@ -69,8 +69,7 @@ class TrafficBench:
         return cls(comparison.problem, first.model_bytes // NUMBER, len(first.weights), len(first.history), rows)
 
     def table(self) -> Table:
-        """A table with a row for each way: upload, and every objective's metric as mean ± standard deviation over
-        seeds."""
+        """A table with a row for each way: upload, and each objective's metric, mean ± standard deviation of seeds."""
         header = ["", "upload/d", "a client and round", "whole run", *self.rows[0].scores, "mean"]
         rows = []
         for row in self.rows:

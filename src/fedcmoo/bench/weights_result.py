@@ -89,8 +89,7 @@ class WeightsBench:
         return Table("weights", "Weighting rules against FedAvg", header, rows, self.records(), note)
 
     def records(self) -> list[dict[str, str | float]]:
-        """A table of each objective's mean loss with each rule, the change against FedAvg, and the loss when trained
-        alone."""
+        """A table of each objective's mean loss with each rule, its change against FedAvg, and its loss alone."""
         return [
             {
                 "problem": problem,

@@ -116,7 +116,7 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
 
 
 def _check_same(config: RunConfig, file: Path) -> None:
-    """Raise if the folder has settings of another sweep; the number of rounds and of evaluations may differ."""
+    """Raise if the folder has settings of another sweep; rounds and evaluation interval may differ."""
     from fedcmoo.config import RunConfig
 
     if file.exists():

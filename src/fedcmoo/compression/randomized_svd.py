@@ -20,9 +20,9 @@ class RandomizedSVD(FloatCompressor):
 
     Each gradient is cut into chunks of s ≈ sqrt(M·d) consecutive entries, and every chunk is a row, so that the matrix
     is nearly square and no row mixes objectives. (The authors' runs use the chunks as columns, which gives the same
-    SVD. A row-major reshape of the paper's d x M matrix, which mixes them, is less exact.) Rank r costs r·(rows +
-    columns), about 2·r·sqrt(M·d) values. The range is found by subspace iteration from a random start, and the Jacobian
-    is never copied.
+    SVD. A row-major reshape of the paper's d x M matrix, which mixes them, is less exact.) Rank r costs
+    r·(rows + columns), about 2·r·sqrt(M·d) values. The range is found by subspace iteration from a random start, and
+    the Jacobian is never copied.
 
     Args:
         power_iterations: passes that sharpen the range; each costs two products with the square.

@@ -103,8 +103,8 @@ class SharedGrid:
 
 
 def _mixed(d: int) -> Tensor:
-    """A permutation of 0, …, d - 1 that spreads entries evenly over all positions: multiples of a number near d /
-    golden ratio that is coprime to d."""
+    """A permutation of 0, …, d - 1 that spreads entries evenly over all positions: multiples of a number near
+    d / golden ratio that is coprime to d."""
     golden = (math.sqrt(5) - 1) / 2
     stride = next(m for m in range(max(1, round(golden * d)), 2 * d + 1) if math.gcd(m, d) == 1)
     return torch.arange(d).mul_(stride).remainder_(d)

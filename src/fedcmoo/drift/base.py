@@ -17,8 +17,8 @@ from fedcmoo.rounds import Server, Sizes
 class Drift:
     """A correction of the gradients of clients' local steps; this base class corrects nothing.
 
-    Clients upload nothing for a correction: the server only learns the mean of x - x_i over the cohort. Divided by K
-    η_c, this is the mean direction of all local steps of the round.
+    Clients upload nothing for a correction: the server only learns the mean of x - x_i over the cohort. Divided
+    by K η_c, this is the mean direction of all local steps of the round.
     """
 
     plain_steps: ClassVar[bool] = False

@@ -26,8 +26,8 @@ class FedCM(Drift):
     g_i alone.
 
     With changing weights, m = (1 - beta) Σ_s beta^s Σ_k w_k^(t-s) ∇F_k: as long as the gradients change little, this is
-    the direction of the average weights (1 - beta) Σ_s beta^s w^(t-s). New weights take effect over about 1 / (1 -
-    beta) rounds.
+    the direction of the average weights (1 - beta) Σ_s beta^s w^(t-s). New weights take effect over about
+    1 / (1 - beta) rounds.
 
     Args:
         beta: the share of m.

@@ -23,8 +23,8 @@ class MVR(FedCM):
 
     m is the mean direction of all local steps of that round, as in `FedCM`. Both gradients are of the same batch, so
     the deviations of the batch and of the cohort's clients largely cancel and are replaced by m. Clients keep no state
-    and upload nothing extra, are sent x' and m besides x, and compute two gradients per step. In the first
-    round steps are along g_i alone.
+    and upload nothing extra, are sent x' and m besides x, and compute two gradients per step. In the first round
+    steps are along g_i alone.
 
     With changing weights, m belongs to the weights w' of the previous round, and g_i(x') to those of this round: the
     direction has an error of beta Σ_k (w'_k - w_k) ∇F_k, which vanishes as the weights settle.

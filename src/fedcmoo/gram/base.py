@@ -122,7 +122,7 @@ def one_phase(gram: Gram) -> OnePhase:
 
 
 def columns(d: int) -> Iterator[slice]:
-    """Iterate over the columns of [M, d] in blocks, so that computations need no memory of that size."""
+    """Slices that cut the columns of [M, d] into blocks, so that computations need no memory of that size."""
     for start in range(0, d, COLUMNS):
         yield slice(start, start + COLUMNS)
 

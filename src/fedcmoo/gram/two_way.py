@@ -100,8 +100,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
 @dataclass(frozen=True)
 class Correction(Contribution):
-    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). If ĥ_i was not kept, h_i is compressed again with the same random
-    numbers.
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). If ĥ_i was not kept, h_i is compressed again, with the same draws.
 
     A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
     """

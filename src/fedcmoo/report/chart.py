@@ -20,8 +20,8 @@ COLOURS = {
     "FedAvg": "#7f7f7f",
     "MGDA": "#cc79a7",
 }
-"""Colours by label: a method has the same colour in every figure, shared with no other label. The palette is
-colour-blind safe."""
+"""Colours by label: a method has the same colour in every figure, which no other label of the figure has. All of
+them can be distinguished by colour-blind readers."""
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),

@@ -46,7 +46,7 @@ class Claim:
         where: where it says so.
         quantity: what is measured; positive if the claim is true.
         unit: of the quantity.
-        resolution: one standard error of a single measurement, which cannot be distinguished from zero.
+        resolution: one standard error of a single measurement, below which it cannot be told from zero.
         spread: the known spread over seeds, if any; used instead of the measured one if there is only one seed.
         paper: the quantity in the paper's own numbers, if it gives them.
         final: whether it is about the end of training.

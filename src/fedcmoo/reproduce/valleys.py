@@ -37,7 +37,7 @@ class Valleys:
         samples: the number of samples of each client.
         dimensions: d.
         objectives: M.
-        distance: the largest distance of the objectives' points from the origin, in each coordinate, drawn at random.
+        distance: the objectives' points are drawn at random, up to this far from the origin in each coordinate.
         difference: standard deviation of the clients' offsets.
         scatter: standard deviation of the samples.
     """
