@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat: each prints the numbers that the documentation quotes."""
+"""Reproducible benchmarks, which print the numbers quoted in the documentation."""

@@ -1,4 +1,4 @@
-"""What a round costs on each engine when clients have almost nothing to do: the engine's own, fixed cost."""
+"""The fixed cost of a round on each engine, measured with clients that have almost nothing to do."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ CONFIG = RunConfig.from_table(
 """Ten clients of the two-digits problem (34,635 parameters), one local step each, two phases a round."""
 
 WITH_TRIPS = ("local", FLOWER)
-"""The engines that have secure sums."""
+"""The engines that support secure sums."""
 
 
 @dataclass(frozen=True)
 class EngineCost:
-    """What was measured on one engine.
+    """The measurements of one engine.
 
     Attributes:
         engine: its name.
-        start: seconds until the first round is done.
-        round: seconds of each later round, the median.
+        start: seconds until the first round is finished.
+        round: median seconds of a later round.
         equal: whether the model has the same bits as on the local engine.
-        masking: seconds of a round that secure sums took besides the trip of the codes, the median.
-        bytes: what a round sends in both directions, as a multiple of what it sends with plain sums.
-        remark: why there are no numbers, where there are none.
+        masking: median seconds per round for secure sums, apart from sending the codes.
+        bytes: bytes of a round in both directions, as a multiple of those with plain sums.
+        remark: the reason if there are no numbers.
     """
 
     engine: str
@@ -75,10 +75,10 @@ def measure(
     """Run the same rounds on each engine.
 
     Args:
-        names: of engines; all there are by default, or all that have secure sums.
-        rounds: how many rounds; the first counts as part of the start.
-        nodes: Flower's SuperNodes, all on this machine.
-        secure: with secure sums.
+        names: the engines to run; by default all, or all that support secure sums.
+        rounds: the number of rounds; the first counts as part of the start.
+        nodes: the number of Flower's SuperNodes, all on this machine.
+        secure: whether to use secure sums.
         say: called with progress messages.
     """
     known = WITH_TRIPS if secure else (*ENGINES, FLOWER)
@@ -113,7 +113,7 @@ def _sent(record: Record) -> int:
 
 
 def _on_this_machine(name: str, config: RunConfig) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
-    """The model's state, the seconds of all and the history of a run."""
+    """Run once, and return the model's state, the total seconds and the history."""
     start = time.perf_counter()
     result = replace(config, engine=ENGINES[name]()).run()
     return dict(result.model.state_dict()), time.perf_counter() - start, result.history

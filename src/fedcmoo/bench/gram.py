@@ -1,6 +1,6 @@
-"""Gram estimators side by side: while a model trains, each estimates the same Gram matrix at the same upload.
+"""Compare Gram estimators: while a model trains, each estimates the same Gram matrix with the same upload.
 
-One Gram estimator, `Compared`, drives an ordinary run with its exact estimate, and measures the others in between.
+The Gram estimator `Compared` trains an ordinary run with the exact matrix and measures the others in between.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass
 class Cost:
-    """What an estimator costs in a round: time of all clients for their Jacobians and for the rest, bytes of one."""
+    """The cost of an estimator in a round: all clients' time for Jacobians and for the rest, and one client's bytes."""
 
     jacobian: Clock = field(default_factory=Clock)
     encode: Clock = field(default_factory=Clock)
@@ -60,16 +60,16 @@ class Cost:
     download: float = 0.0
 
     def reset(self) -> None:
-        """Start again from zero."""
+        """Reset to zero."""
         self.jacobian.seconds = self.encode.seconds = self.upload = self.download = 0.0
 
 
 def entries(budgets: Sequence[float]) -> list[Entry]:
     """Every estimator of the cohort's Gram matrix, at every budget.
 
-    ApproxGramJacobian-T is not among them: it asks other clients, and estimates another matrix. Top-k "as counted" has
-    the number of entries that the authors' accounting gives it: they count a value as 16 bits, so that 32-bit values at
-    an upload of d stand beside 0.875 d (M = 2) entries of top-k instead of 0.9375 d.
+    ApproxGramJacobian-T is excluded, since it asks other clients and estimates another matrix. Top-k "as counted" has
+    the number of entries of the authors' accounting: they count a value as 16 bits, so that 32-bit values at an upload
+    of d are compared with 0.875 d (M = 2) entries of top-k instead of 0.9375 d.
     """
     compressors: dict[str, Compressor] = {
         "randomized SVD": RandomizedSVD(),
@@ -119,12 +119,12 @@ def bench_gram(
 
     Args:
         problem: model, objectives and data.
-        method: what trains; its own Gram estimator is replaced by the exact one.
-        rounds: how long.
+        method: the training method; its Gram estimator is replaced by the exact one.
+        rounds: the number of rounds.
         every: rounds from one comparison to the next.
         budgets: uploads in multiples of d numbers.
-        only: compare estimators whose name contains one of these; all of them by default. Large models compute their
-            Jacobians anew for every estimator.
+        only: compare estimators whose name contains one of these; all of them by default. Large models recompute their
+            Jacobians for every estimator.
         clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
     if every < 1:
@@ -144,7 +144,7 @@ def bench_gram(
         rounds,
         clients_per_round=clients_per_round,
         seed=seed,
-        engine=Local(),  # the estimators are timed, so they run here and one after the other
+        engine=Local(),  # the estimators are timed, so they run in this process, one after the other
         evaluate_every=rounds,
         callbacks=callbacks,
         folder=folder,
@@ -176,14 +176,14 @@ def _row(entry: Entry, records: Sequence[Record]) -> Row:
 
 
 def _note(entry: Entry, what: str) -> str:
-    """The name of a measurement in the history's notes: so it is kept with its round, also where a run is resumed."""
+    """The name of a measurement in the history's notes, which store it with its round even if a run is resumed."""
     return f"{entry.label}: {what}"
 
 
 class Compared(Exact):
     """The exact Gram matrix, and every few rounds all `entries` measured against it.
 
-    The entries have a worker of their own, so that their time and bytes are not part of the run.
+    The entries use a separate worker, so that their time and bytes are not part of the run.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Compared(Exact):
 
 @dataclass(frozen=True)
 class WithoutJacobian(Timed):
-    """A contribution that is timed without the Jacobian, for which all estimators need the same time."""
+    """A contribution timed without the Jacobian, which takes the same time for all estimators."""
 
     batch_size: int | None
     jacobian: Clock

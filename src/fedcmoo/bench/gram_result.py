@@ -1,4 +1,4 @@
-"""What a comparison of Gram estimators found: tables with the paper's numbers beside ours, and a chart."""
+"""The result of a comparison of Gram estimators: tables with the paper's numbers beside ours, and a chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE = "gram.json"
-"""What `fedcmoo bench gram` calls its result."""
+"""The file name of the result of `fedcmoo bench gram`."""
 
 SEE = (
     "Lower and further left is better: how wrong the server's Gram matrix is (in percent, at unit scale), against what "
@@ -37,7 +37,7 @@ COLOURS = {
     "one-way quantizer": "#cc79a7",
     "sum of client Grams": "#a05a2c",
 }
-"""By estimator; its other variants are left out of the figure, which has enough lines."""
+"""Colours by estimator; estimators not listed here are left out of the figure."""
 
 PAPER: Mapping[str, Mapping[str, float]] = {
     "sum of client Grams": {"celeba": 50.95, "cifar10-mnist": 11.51, "mnist-fmnist": 20.61, "multimnist": 14.56},
@@ -68,16 +68,16 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One estimator at one budget.
+    """The measurements of one estimator at one budget.
 
     Attributes:
-        estimator, budget: which; the budget in multiples of d numbers.
+        estimator, budget: the estimator, and its budget in multiples of d numbers.
         nrmse: ||G - exact|| / ||exact||, in each measured round.
-        normalized: the same after both matrices are brought to unit scale, as FindWeights takes them.
-        upload, download: bytes of a client in a round, the model's own aside.
-        encode_seconds: of a client, the Jacobian's own time aside.
-        combine_seconds: of the server in a round, decoding included.
-        peak_bytes: memory beyond what there was before, of everything in one process; None if unknown.
+        normalized: the same after scaling both matrices to unit scale, as FindWeights does.
+        upload, download: bytes of a client in a round, excluding the model's.
+        encode_seconds: seconds of a client, excluding the Jacobian.
+        combine_seconds: seconds of the server in a round, including decoding.
+        peak_bytes: additional memory at the peak, with everything in one process; None if unknown.
     """
 
     estimator: str
@@ -108,11 +108,11 @@ class GramBench:
         return cls(**{**data, "rows": [Row(**row) for row in data["rows"]]})
 
     def errors(self, estimator: str) -> dict[float, float]:
-        """The mean error in percent at unit scale, as the paper has it, by budget."""
+        """The mean error in percent at unit scale, as in the paper, by budget."""
         return {row.budget: 100 * float(np.mean(row.normalized)) for row in self.rows if row.estimator == estimator}
 
     def tables(self) -> list[Table]:
-        """A line for each estimator and budget: its errors in one table, what it costs in another."""
+        """Two tables with a line for each estimator and budget: its errors, and its costs."""
         return [self._errors(), self._costs()]
 
     def _errors(self) -> Table:
@@ -147,10 +147,10 @@ class GramBench:
         return Table("gram-costs", "what they cost", header, rows, note=note)
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Error against upload, a line for each estimator, both axes logarithmic.
+        """Plot error against upload, a line for each estimator, both axes logarithmic.
 
         Args:
-            path: where to save the picture; None not to.
+            path: where to save the picture; None to not save it.
         """
         return draw(gram_chart("gram", [[self]], [self.problem]), path)
 
@@ -160,7 +160,7 @@ class GramBench:
 
 
 def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequence[str], note: str = "") -> Chart:
-    """A panel for each problem, whose comparisons may be several, one for each seed."""
+    """A chart with a panel for each problem, which may have several comparisons, one for each seed."""
     panels = []
     for same, title in zip(benches, titles, strict=True):
         lines = [_line(same, estimator) for estimator in COLOURS]

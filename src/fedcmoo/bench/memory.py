@@ -1,4 +1,4 @@
-"""How much memory a piece of work needs at its peak."""
+"""Measure the peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """Measures the most memory this process had inside the block, beyond what it had before.
+    """Measures the peak memory of this process inside the block, beyond what it used before.
 
-    `bytes` is None where the system does not tell (anything but Linux). Memory that was freed before and not yet
-    returned to the system is used again unseen, so small amounts read as zero.
+    `bytes` is None on systems other than Linux, which do not report it. Memory that was freed before and not yet
+    returned to the system is reused unnoticed, so small amounts are reported as zero.
 
     >>> with PeakMemory() as peak:
     ...     block = bytearray(50_000_000)
@@ -29,7 +29,7 @@ class PeakMemory:
     def __enter__(self) -> PeakMemory:
         _give_back_freed_memory()
         try:
-            RESET.write_text("5")  # the peak becomes what the process has now
+            RESET.write_text("5")  # the peak is now the current memory
             self._before = _status("VmRSS")
         except OSError:
             self._before = None
@@ -51,10 +51,10 @@ def reset_peak() -> None:
 
 
 def peak_bytes(with_children: bool = False) -> int | None:
-    """The most memory that this process had since `reset_peak`; None where the system does not tell.
+    """The peak memory of this process since `reset_peak`; None if the system does not report it.
 
     Args:
-        with_children: add the most that each of its child processes ever had; pages they share count for each.
+        with_children: add the peak of each child process; shared pages count for each of them.
     """
     try:
         children = [
@@ -67,12 +67,12 @@ def peak_bytes(with_children: bool = False) -> int | None:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has now; 0 where the system does not tell."""
+    """The current memory of this process; 0 if the system does not report it."""
     return (_status("VmRSS") if STATUS.exists() else None) or 0
 
 
 def _give_back_freed_memory() -> None:
-    """Return freed memory to the system: memory that workers keep and reuse would not count."""
+    """Return freed memory to the system, since memory that workers keep and reuse would not be counted."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

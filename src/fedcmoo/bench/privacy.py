@@ -1,4 +1,4 @@
-"""What differential privacy costs in accuracy, for several budgets and numbers of clients."""
+"""The accuracy cost of differential privacy, for several budgets and numbers of clients."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ CONFIG = RunConfig.from_table(
         },
     }
 )
-"""The two-digits problem with its 20,000 pairs dealt out to all clients; G is estimated in every fifth round."""
+"""The two-digits problem with its 20,000 pairs distributed over all clients; G is estimated in every fifth round."""
 
 CLIP, CLIP_GRADIENTS = 0.5, 2.0
 
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """One run.
+    """The measurements of one run.
 
     Attributes:
-        clients, cohort: their numbers; the cohort's is expected.
-        epsilon: the budget; None for a run with clipping and without noise.
+        clients, cohort: the number of clients, and the expected size of the cohort.
+        epsilon: the budget; None for a run with clipping but without noise.
         noise: z, the noise of one sum as a multiple of the bound on one client.
         noise_in_mean: the norm of the noise in the mean update, as a multiple of the largest norm that the mean can
             have without noise: z sqrt(d) / n.
-        accuracy: on test data, the mean over both digits.
+        accuracy: the test accuracy, averaged over both digits.
     """
 
     clients: int
@@ -78,7 +78,7 @@ def _measure(N: int, epsilon: float | None, rounds: int, note: Callable[[str], N
 
 
 def table(costs: Sequence[PrivacyCost], rounds: int) -> Table:
-    """A row for each run."""
+    """A table with a row for each run."""
     rows = [
         [
             f"{c.clients:,}",

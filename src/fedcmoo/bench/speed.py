@@ -1,7 +1,7 @@
-"""How fast rounds are: beside a plain PyTorch loop with the same passes, by engine, and as problems grow.
+"""Measure the speed of rounds: against a plain PyTorch loop with the same passes, by engine, and by problem size.
 
-Every round is followed by a round of the plain loop (the floor), so that a machine that is slow for a while is slow
-for both.
+Every round is followed by a round of the plain loop (the floor), so that temporary slowness of the machine affects
+both.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def bench_speed(
 
     Args:
         problem: any problem.
-        method: with its local steps and batch size.
-        engines: by the names they get in the result.
-        rounds: measured on each engine.
+        method: the method, with its local steps and batch size.
+        engines: the engines by their names in the result.
+        rounds: the number of rounds measured on each engine.
         clients_per_round: the cohort's size.
-        growth: what grows, as in `GROWTH`.
+        growth: the sizes to vary, as in `GROWTH`.
         repeats: how often each size is measured, in turn with the others.
         say: called with progress messages.
     """
     at_least_one(rounds=rounds, repeats=repeats)
     grown = []
-    for what, values in growth.items():  # first, while this process is small and its memory tells something
+    for what, values in growth.items():  # first, while this process is small and its memory is meaningful
         say(f"growth with {what}: {', '.join(map(str, values))}")
         grown.append(grow(what, values, repeats))
     speeds = []
@@ -80,8 +80,8 @@ def bench_speed(
 def engine_speed(
     name: str, engine: Engine, problem: Problem, method: FedCMOO, rounds: int, clients_per_round: int
 ) -> EngineSpeed:
-    """Rounds on one engine, each beside one of the floor. The first does not count, nor does the last, which may be
-    followed by an evaluation."""
+    """Measure rounds on one engine, each followed by one of the floor. The first does not count, nor does the last,
+    which may be followed by an evaluation."""
     reset_peak()
     clock, coding = Clock(), Clock()
     stopwatch = Stopwatch(clock, floor(problem, method, clients_per_round))
@@ -104,7 +104,7 @@ def engine_speed(
         evaluation=result.history[-1].seconds.get("evaluate", 0.0),
         floor=median(lap.floor for lap in laps),
         ratio=median(sum(lap.seconds.values()) / lap.floor for lap in laps),
-        # Only a local engine's clients run the clock of this process.
+        # Only clients of a local engine are timed by this process's clock.
         outside_clients=1 - in_clients if isinstance(engine, Local) else None,
         coding=coding.seconds / sum(lap.processor for lap in stopwatch.laps) if coding.seconds else None,
         clients_per_second=clients_per_round / median(sum(lap.seconds.values()) for lap in laps),
@@ -113,7 +113,7 @@ def engine_speed(
 
 
 def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
-    """Processor seconds and memory of a local round of the synthetic problem, for several sizes of one thing."""
+    """Processor seconds and memory of a local round of the synthetic problem, for several values of one size."""
     method = FedCMOO(local_steps=5, batch_size=64)
     times: list[list[float]] = [[] for _ in values]
     peaks: list[int | None] = [None for _ in values]
@@ -138,8 +138,8 @@ def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
 def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable[[], None]:
     """A round's passes in a plain PyTorch loop: for each client one forward and M backward ones, then the local steps.
 
-    One batch, made beforehand, serves all steps: making and augmenting batches is not part of the floor, and neither
-    is anything that a server does. It has the workers' setting of the allocator, without which it would be slower.
+    All steps use one batch made beforehand: the floor includes neither making and augmenting batches nor any work of a
+    server. It uses the workers' allocator settings, without which it would be slower.
     """
     keep_freed_memory()
     model = copy.deepcopy(problem.model).train()
@@ -152,7 +152,7 @@ def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable
     )
     initial = [p.detach().clone() for p in model.parameters()]
     jacobian_bytes = problem.M * sum(p.numel() * p.element_size() for p in initial)
-    # The first step takes its gradient from the M passes, unless the Jacobian is too large to be kept.
+    # The first step reuses the gradients of the M passes, unless the Jacobian is too large to be kept.
     steps = method.local_steps - (1 if jacobian_bytes <= REUSE_LIMIT else 0)
 
     def losses() -> list[Tensor]:
@@ -187,7 +187,7 @@ def profile(problem: Problem, method: FedCMOO, clients_per_round: int, trace: Pa
 
 
 class Lap(NamedTuple):
-    """One round: its seconds by phase, its processor seconds here, those inside clients, and the floor's round."""
+    """Times of one round: seconds by phase, processor seconds here, those inside clients, and the floor's seconds."""
 
     seconds: Mapping[str, float]
     processor: float
@@ -196,7 +196,7 @@ class Lap(NamedTuple):
 
 
 class Stopwatch(Callback):
-    """Takes the time of rounds, and runs the floor's round after each."""
+    """Times rounds, and runs the floor's round after each."""
 
     def __init__(self, clock: Clock, floor: Callable[[], None] | None) -> None:
         self.clock, self.floor = clock, floor
@@ -222,7 +222,7 @@ class TimedFedCMOO(FedCMOO):
 
     @classmethod
     def like(cls, method: FedCMOO, clock: Clock) -> TimedFedCMOO:
-        """The same settings."""
+        """A copy of a method with the same settings."""
         return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, clock=clock)
 
     def _compressed(self, plain: Contribution) -> Contribution:

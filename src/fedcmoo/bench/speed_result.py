@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EngineSpeed:
-    """Rounds on one engine; all numbers are medians.
+    """The measurements of rounds on one engine; all numbers are medians.
 
     Attributes:
         engine: its name.
-        seconds: of a round.
-        phases: the same by phase; "server" is all that the server does between asks.
+        seconds: seconds of a round.
+        phases: the same by phase; "server" is the server's work between requests to clients.
         evaluation: seconds of one evaluation on the test and validation data.
         floor: seconds of the same passes in a plain PyTorch loop on one thread.
-        ratio: of a round to the round of the floor after it.
-        outside_clients: the share of a round that is not clients' work: sampling, sums, messages, weights. Known of
-            the local engine only.
-        coding: the share of the processor time in which updates are compressed and decoded. Known of the local engine
-            only, and where they are compressed.
-        clients_per_second: through all phases.
-        peak_bytes: the most memory of this process and its workers; what workers share counts for each of them.
+        ratio: the ratio of a round to the following round of the floor.
+        outside_clients: the share of a round outside clients' work: sampling, sums, messages, weights. Known only for
+            the local engine.
+        coding: the share of processor time for compressing and decoding updates. Known only for the local engine, if
+            updates are compressed.
+        clients_per_second: clients per second, through all phases.
+        peak_bytes: peak memory of this process and its workers; memory shared by workers counts for each of them.
     """
 
     engine: str
@@ -52,7 +52,7 @@ class EngineSpeed:
 
 @dataclass(frozen=True)
 class Measured:
-    """A size of the synthetic problem: what it was, the model's parameters, processor seconds a round, peak memory."""
+    """One size of the synthetic problem: the size, the model's parameters, processor seconds per round, peak memory."""
 
     value: int
     parameters: int
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Growth:
-    """Measurements that differ in one thing."""
+    """Measurements that differ in one size only."""
 
     what: str
     points: Sequence[Measured]
@@ -70,7 +70,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class SpeedBench:
-    """Everything that was measured, and on what."""
+    """All measurements, with their settings."""
 
     problem: str
     clients_per_round: int
@@ -80,7 +80,7 @@ class SpeedBench:
     growth: Sequence[Growth]
 
     def tables(self) -> list[Table]:
-        """One of the engines, and one for each thing that grows."""
+        """One table of the engines, and one for each size that grows."""
         return [self._engines(), *(_growth_table(growth) for growth in self.growth)]
 
     def summary(self) -> dict[str, Any]:
@@ -94,10 +94,10 @@ class SpeedBench:
         return {**asdict(self), "machine": machine}
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """A panel with the engines beside the floor, and one for each thing that grows.
+        """Plot a panel with the engines beside the floor, and one for each size that grows.
 
         Args:
-            path: where to save the picture; None not to.
+            path: where to save the picture; None to not save it.
         """
         panels = [self._engines_panel(), *(_growth_panel(growth) for growth in self.growth)]
         see = "Seconds of a round by phase, beside a plain PyTorch loop; time of a round as a synthetic problem grows."
@@ -148,7 +148,7 @@ def _growth_table(growth: Growth) -> Table:
 
 
 def _growth_panel(growth: Growth) -> Panel:
-    """Time relative to the smallest size's, with a dashed line where it would grow in proportion."""
+    """A panel of time relative to the smallest size, with a dashed line for proportional growth."""
     by_size = growth.what == "width"
     at = [float(point.parameters if by_size else point.value) for point in growth.points]
     times = [point.seconds / growth.points[0].seconds for point in growth.points]

@@ -18,7 +18,7 @@ FEATURES, CLASSES, SAMPLES = 64, 10, 256
 
 
 class Perceptron(nn.Module):
-    """Two hidden layers that all objectives share, and a linear layer for each. Input [B, 64], M outputs [B, 10]."""
+    """Two hidden layers shared by all objectives, and a linear layer for each. Input [B, 64], M outputs [B, 10]."""
 
     shared = ("encoder",)
 
@@ -57,7 +57,7 @@ class LazyClients(Sequence[TensorData]):
 
 
 def synthetic(clients: int = 100, objectives: int = 2, width: int = 128) -> Problem:
-    """Random classifications of random points.
+    """A problem of random classifications of random points.
 
     >>> problem = synthetic(clients=10_000, objectives=3)
     >>> problem.N, problem.M, len(problem.client(9_999))

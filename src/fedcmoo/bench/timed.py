@@ -1,4 +1,4 @@
-"""Contributions and compressors that are timed."""
+"""Wrappers that time contributions and compressors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @dataclass
 class Clock:
-    """Seconds that were spent in something."""
+    """A clock that adds up seconds."""
 
     seconds: float = 0.0
 
     def time(self, work: Callable[[], T], timer: Callable[[], float] = time.perf_counter) -> T:
-        """Time a block and add its seconds."""
+        """Time a block, and add its seconds."""
         start = timer()
         result = work()
         self.seconds += timer() - start
@@ -35,7 +35,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Timed(Contribution):
-    """Another contribution, with a clock that runs while a client computes and encodes it."""
+    """Wraps a contribution with a clock that runs while a client computes and encodes it."""
 
     contribution: Contribution
     clock: Clock
@@ -55,7 +55,7 @@ class Timed(Contribution):
 
 @dataclass(frozen=True)
 class TimedCompressor(Compressor):
-    """Another compressor, with a clock of processor seconds that runs while it encodes or decodes."""
+    """Wraps a compressor with a clock of processor seconds that runs while it encodes or decodes."""
 
     compressor: Compressor
     clock: Clock

@@ -1,4 +1,4 @@
-"""Accuracy against upload: the same training with updates in float32 and in ever fewer bits, and its competitors."""
+"""Accuracy against upload: the same training with updates in float32 and in fewer bits, and competing methods."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.result import Result
 
 UPLOADS = (0.1, 0.05, 0.02, 0.01, 0.005)
-"""Whole uploads of a client and round, in multiples of d numbers."""
+"""Total uploads per client and round, in multiples of d numbers."""
 BITS = (8, 4, 2, 1)
-"""Bits of an entry of the update, beside the default sketch."""
+"""Bits per entry of the update, besides the default sketch."""
 
 SEE = (
     "Higher and further left is better: accuracy after the same number of rounds, against what a client uploads in a "
@@ -30,11 +30,11 @@ SEE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One way to send what a round needs.
+    """The measurements of one way to send updates.
 
     Attributes:
-        label, method: what it is.
-        scores: by objective its first metric after the last round, one for each seed.
+        label, method: its label and method.
+        scores: by objective, the first metric after the last round, one for each seed.
         upload: bytes of a client in a round.
         total: bytes of all clients in the whole run.
     """
@@ -63,13 +63,13 @@ class TrafficBench:
 
     @classmethod
     def of(cls, comparison: Comparison) -> TrafficBench:
-        """From the runs of `configurations`."""
+        """Build the result from the runs of `configurations`."""
         first = next(iter(comparison.results.values()))[0]
         rows = [_row(label, results) for label, results in comparison.results.items()]
         return cls(comparison.problem, first.model_bytes // NUMBER, len(first.weights), len(first.history), rows)
 
     def table(self) -> Table:
-        """A row for each way: upload, and mean ± standard deviation over seeds of every objective's metric."""
+        """A table with a row for each way: upload, and each objective's metric, mean ± standard deviation of seeds."""
         header = ["", "upload/d", "a client and round", "whole run", *self.rows[0].scores, "mean"]
         rows = []
         for row in self.rows:
@@ -79,7 +79,7 @@ class TrafficBench:
         return Table("traffic", title, header, rows)
 
     def chart(self) -> Chart:
-        """Mean accuracy over upload, a line for each method, a band over seeds."""
+        """A chart of mean accuracy over upload, with a line for each method and a band over seeds."""
         methods = dict.fromkeys(row.method for row in self.rows)
         panel = Panel("", "mean over objectives", [self._line(method) for method in methods], x_log=True)
         return Chart("traffic", f"{self.problem} after {self.rounds} rounds", SEE, [panel])
@@ -103,13 +103,13 @@ class TrafficBench:
 def configurations(
     fedcmoo: RunConfig, fsmgda: RunConfig, seeds: Sequence[int], uploads: Sequence[float] = UPLOADS
 ) -> dict[str, list[RunConfig]]:
-    """What is compared, by label, one configuration for each seed.
+    """The configurations to compare, by label, one for each seed.
 
     Args:
         fedcmoo: the problem with FedCMOO, updates in float32.
         fsmgda: the same with FSMGDA.
-        seeds: of the runs.
-        uploads: whole uploads to compare, in multiples of d numbers.
+        seeds: the seeds of the runs.
+        uploads: total uploads to compare, in multiples of d numbers.
     """
     base = fedcmoo.method
     methods: dict[str, Method] = {

@@ -1,4 +1,4 @@
-"""Weighting rules against FedAvg on a suite of problems."""
+"""Compare weighting rules with FedAvg on a suite of problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUITE = (
     *("mixed-digits", "couples", "loans", "digit-groups"),
     *("two-digits", "two-digits-x4", "two-digits-quarter", "two-digits-l2"),
 )
-"""Problems whose objectives differ in kind or scale or conflict, and one where they do neither. No downloads."""
+"""Problems whose objectives differ in kind or scale or conflict, and one without either. No downloads."""
 
 FINISHED = "result.json"
 """The file that a run writes last."""
@@ -31,17 +31,17 @@ FINISHED = "result.json"
 
 @dataclass(frozen=True)
 class Suite:
-    """Runs with several weighting rules, of FedAvg, and of each objective alone.
+    """Runs with several weighting rules, with FedAvg, and on each objective alone.
 
     Rules for Gram matrices run as weights of FedCMOO, those for losses as weights of Scalarized. Each method has the
-    settings of the problem's preset at the small scale. Each run has a folder of its own: a second call reads what is
-    finished, and goes on with what is not. A run that diverges counts as one with infinite losses.
+    settings of the problem's preset at the small scale. Each run has its own folder: a second call reads finished runs
+    and continues the others. A run that diverges counts as having infinite losses.
 
     Args:
-        folder: where the runs are.
-        seeds: of the runs.
+        folder: the folder of the runs.
+        seeds: the seeds of the runs.
         over: settings of every run, such as the number of rounds.
-        callbacks: makes a run's callbacks of its name.
+        callbacks: a function that returns a run's callbacks, given its name.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class Suite:
         return np.array(rows)
 
     def _run(self, config: RunConfig, folder: Path, names: Sequence[str]) -> None:
-        """Make a run, or go on with it, unless it is finished."""
+        """Start or continue a run, unless it is finished."""
         begun = bool(read_history(folder / "history.jsonl"))
         if begun and not saved(folder).computes_the_same_as(config):
             raise SettingsError(f"{folder} already holds a run with other settings: choose another folder (--out)")

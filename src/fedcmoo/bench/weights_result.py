@@ -1,4 +1,4 @@
-"""What a comparison of weighting rules found: tables and a figure of the losses against those of FedAvg."""
+"""The result of a comparison of weighting rules: tables and a figure of the losses relative to FedAvg."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Losses = Matrix
 """Final test losses, [seeds, M]; infinite where the run diverged."""
 
 SHOWN = 50.0
-"""The colours of the figure end at this change, in percent."""
+"""The change, in percent, at which the figure's colours saturate."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class WeightsBench:
         return change
 
     def worst_against_alone(self, problem: str, rule: str) -> Losses:
-        """max_k F_k / F_k of training objective k alone, [seeds]: the objective that pays most for the common model."""
+        """max_k F_k / F_k of training objective k alone, [seeds]: the ratio of the objective that loses most."""
         worst: Losses = (self.losses[problem][rule] / self.alone[problem]).max(axis=1)
         return worst
 
@@ -64,7 +64,7 @@ class WeightsBench:
         return float(np.mean(ranks))
 
     def overview(self) -> Table:
-        """A line for each rule, the best mean rank first."""
+        """A table with a line for each rule, the best mean rank first."""
         problems = list(self.losses)
         header = ["rule", "mean rank", *(f"Δ {p}" for p in problems), "largest loss", "better worst objective"]
         rows = []
@@ -89,7 +89,7 @@ class WeightsBench:
         return Table("weights", "Weighting rules against FedAvg", header, rows, self.records(), note)
 
     def records(self) -> list[dict[str, str | float]]:
-        """Every objective's mean loss with every rule, its change against FedAvg, and its loss when trained alone."""
+        """A table of each objective's mean loss with each rule, its change against FedAvg, and its loss alone."""
         return [
             {
                 "problem": problem,
@@ -105,7 +105,7 @@ class WeightsBench:
         ]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The change against FedAvg of every objective (columns) with every rule (rows): green is better."""
+        """Plot the change against FedAvg of every objective (columns) with every rule (rows); green is better."""
         from matplotlib.figure import Figure
 
         rules = [rule for rule in self.rules if rule != FEDAVG]
@@ -124,7 +124,7 @@ class WeightsBench:
         return figure
 
     def summary(self) -> dict[str, Any]:
-        """The comparison as plain data, for JSON: losses that are infinite are None."""
+        """The comparison as plain data, for JSON; infinite losses become None."""
         return {
             "objectives": {problem: list(names) for problem, names in self.objectives.items()},
             "losses": {p: {rule: _plain(found) for rule, found in rules.items()} for p, rules in self.losses.items()},

@@ -1,4 +1,4 @@
-"""Callbacks: progress, early stop, the best model, loggers, and your own."""
+"""Callbacks: progress, early stopping, the best model, loggers, and a base class for your own."""
 
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.callbacks.best import BestModel

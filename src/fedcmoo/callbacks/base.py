@@ -1,4 +1,4 @@
-"""Callbacks: everything in a run that is not the algorithm."""
+"""The interface of callbacks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedcmoo.worker import PRIVATE
 
 @dataclass(frozen=True)
 class Training:
-    """What a callback may look at, from the start of a run on.
+    """The state of a run that callbacks can read.
 
     Attributes:
         problem, method, rounds: what is run.
         history: the rounds that are done.
-        folder: of the run; None if nothing is written.
-        server: its state, which every round changes.
+        folder: the run's folder; None if nothing is written.
+        server: the server's state, which changes every round.
     """
 
     problem: Problem
@@ -37,11 +37,11 @@ class Training:
     server: Server
 
     def model(self, client: int | None = None) -> nn.Module:
-        """A copy of the problem's model with the parameters that it has now.
+        """A copy of the problem's model with the current parameters.
 
         Args:
-            client: whose private parameters it has; with None, or if the client never trained, they are as at the
-                start.
+            client: the client whose private parameters to use; if None, or if the client never trained, the initial
+                ones.
         """
         model, state = self.problem.flat_model(), self.server.model
         kept = self.server.client_states.get(-1 if client is None else client, Message())
@@ -53,7 +53,7 @@ class Training:
 
 
 class Callback:
-    """Override what you need.
+    """Base class of callbacks: override the methods you need.
 
     >>> class Watch(Callback):
     ...     def after_round(self, record: Record) -> bool:
@@ -61,13 +61,13 @@ class Callback:
     """
 
     def on_start(self, training: Training) -> None:
-        """Before the first round, or the first one after a resume: `training.history` has those before it."""
+        """Called before the first round, or the first after a resume; `training.history` has the earlier rounds."""
 
     def after_round(self, record: Record) -> bool | None:
-        """After each round. Return True to end the run here."""
+        """Called after each round. Return True to end the run."""
 
     def on_end(self, result: Result) -> None:
-        """After the last round; not after an error or Ctrl-C."""
+        """Called after the last round, but not after an error or Ctrl-C."""
 
     def close(self) -> None:
-        """At the very end, whatever happened."""
+        """Called at the very end, also after errors."""

@@ -1,4 +1,4 @@
-"""Keep the best model of a run, by one objective, by a metric, or by the mean rank over objectives."""
+"""Keep the best model of a run, by one objective, a metric, or the mean rank over objectives."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Split = Literal["validation", "test", "client_test"]
 
 
 class Best:
-    """Tells of each evaluation whether it is the best so far.
+    """Decides whether each evaluation is the best so far.
 
     Args:
         metric: "rank", "loss" or the name of a metric. By "rank" the best evaluation is the one whose losses have the
-            lowest mean rank over objectives among all evaluations so far: losses of different kinds count alike.
+            lowest mean rank over objectives among all evaluations so far: losses of different kinds count equally.
             Otherwise it is the one with the best mean over the objectives that have the metric.
-        objective: only this one counts; None for all of them.
-        split: which data are evaluated; "client_test" for each client's own.
+        objective: the only objective that counts; None for all.
+        split: the evaluated data; "client_test" for each client's own.
         min_delta: by how much a mean must be better to count; ranks have no such threshold.
-        statistic: of the distribution over clients: "mean", "worst_tenth" or "spread", of which less is better.
+        statistic: the statistic over clients: "mean", "worst_tenth" or "spread" (less is better).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Best:
         self.statistic = statistic
 
     def start(self, training: Training) -> None:
-        """Check that the problem has what is watched, and forget other runs."""
+        """Check that the problem has the watched metric and data, and reset."""
         problem = training.problem
         if getattr(problem, self.split) is None:
             raise ValueError(f"the best model is chosen on {self.split} data, but the problem has none")
@@ -70,7 +70,7 @@ class Best:
         if found is None:
             return None
         scores: Scores = statistic(found, self.statistic) if self.split == "client_test" else found
-        worst = self._sign * float("inf")  # of a metric that was NaN
+        worst = self._sign * float("inf")  # the metric was NaN
         self._rows.append([self._sign * scores[name].get(self._metric, worst) for name in self._names])
         if self.metric == RANK:
             ranks = rankdata(np.array(self._rows), axis=0).mean(axis=1)
@@ -85,12 +85,12 @@ class BestModel(Callback):
     """Keeps the model of the best evaluation, and writes it to `best.safetensors` in the run's folder.
 
     Args:
-        metric, objective, split, min_delta, statistic: what is best, as in `Best`.
+        metric, objective, split, min_delta, statistic: the criterion, as in `Best`.
 
     Attributes:
         model: the best model so far; None before the first evaluation, and after a resume until there is a better one
             (its parameters are in the folder).
-        round: the round that it is of.
+        round: the round of the best model.
 
     >>> best = BestModel("accuracy", objective="left")
     """

@@ -1,4 +1,4 @@
-"""End a run when it no longer gets better."""
+"""Stop a run when it no longer improves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class EarlyStop(Callback):
     """Stop after `patience` evaluations in a row that are not the best so far.
 
     Args:
-        metric, objective, split, min_delta, statistic: what is best, as in `Best`.
-        patience: evaluations to wait.
+        metric, objective, split, min_delta, statistic: the criterion, as in `Best`.
+        patience: the number of evaluations to wait.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs in MLflow (extra `mlflow`)."""
+"""Log runs to MLflow (extra `mlflow`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedcmoo.settings import described, flatten
 
 
 class MLflow(Callback):
-    """Losses, metrics, weights, traffic and seconds of every round; the method's settings as parameters.
+    """Logs losses, metrics, weights, traffic and seconds of every round, and the method's settings as parameters.
 
     Args:
-        experiment: which experiment the run belongs to.
-        tracking_uri: of the server or the local store; None for MLflow's own default.
-        run_name: what the run is called.
+        experiment: the experiment of the run.
+        tracking_uri: the URI of the server or the local store; None for MLflow's default.
+        run_name: the name of the run.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MLflow(Callback):
 
     def after_round(self, record: Record) -> None:
         for name, value in numbers(record).items():
-            # MLflow's names may have no other signs than these.
+            # MLflow allows only these characters in names.
             self._client.log_metric(self._run, re.sub(r"[^\w./ -]", "_", name), value, step=record.round)
 
     def on_end(self, result: object) -> None:

@@ -1,4 +1,4 @@
-"""The numbers of a round by name, as loggers take them."""
+"""The numbers of a round by name, for loggers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fedcmoo.history import Record
 
 
 def numbers(record: Record) -> dict[str, float]:
-    """Losses and metrics by split and objective, weights, traffic, seconds and whatever the method notes.
+    """Losses and metrics by split and objective, weights, traffic, seconds and the method's notes.
 
     >>> numbers(Record(1, [0], {"left": 1.0}, up={"train": 8}))["traffic/up"]
     8

@@ -18,14 +18,14 @@ from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.history import Record
 
 WIDE = 80
-"""Terminals of fewer columns show the round and the time left alone."""
+"""Terminals with fewer columns show only the round and the time left."""
 
 
 class ProgressBar(Callback):
-    """A bar in a terminal; a plain line of text at about every tenth of the way where the output is piped.
+    """Shows a progress bar in a terminal, or about ten plain lines of text if the output is piped.
 
     Args:
-        console: where to; standard error by default, so that results on standard output stay clean.
+        console: the output; standard error by default, so that standard output contains only results.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Curves in TensorBoard (extra `tensorboard`)."""
+"""Log curves to TensorBoard (extra `tensorboard`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedcmoo.optional import require
 
 
 class TensorBoard(Callback):
-    """Losses, metrics, weights, traffic and seconds of every round.
+    """Logs losses, metrics, weights, traffic and seconds of every round.
 
     Args:
-        folder: where the event files go.
+        folder: the folder of the event files.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -24,7 +24,7 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_start(self, training: Training) -> None:
-        # Here, since it makes the folder, and that not before all is checked.
+        # Created here because it makes the folder, which must not happen before all checks.
         self._writer = self._tensorboard.SummaryWriter(self._folder)
 
     def after_round(self, record: Record) -> None:

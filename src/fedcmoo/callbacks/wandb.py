@@ -1,4 +1,4 @@
-"""Runs in Weights & Biases (extra `wandb`)."""
+"""Log runs to Weights & Biases (extra `wandb`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedcmoo.settings import described
 
 
 class WandB(Callback):
-    """Losses, metrics, weights, traffic and seconds of every round; the method's settings as the run's configuration.
+    """Logs losses, metrics, weights, traffic and seconds of every round, and the method's settings as configuration.
 
     Args:
-        project: which project the run belongs to.
+        project: the project of the run.
         settings: further arguments of `wandb.init`, such as `mode="offline"` or `name="first try"`.
     """
 

@@ -42,8 +42,8 @@ def traffic(
 ) -> None:
     """Train with updates in float32, in few bits and within small uploads, and compare accuracy and bytes.
 
-    The paper's upload (a whole update, and a randomized SVD of d numbers) and FSMGDA are compared too. Each run has a
-    folder of its own; run the same command again to continue an interrupted one.
+    The paper's upload (a whole update, and a randomized SVD of d numbers) and FSMGDA are compared too. Each run has its
+    own folder; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.traffic import TrafficBench, configurations
     from fedcmoo.cli.resolving import given, numbers, resolve, seed_numbers

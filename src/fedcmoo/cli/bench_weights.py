@@ -31,7 +31,7 @@ def weights(
 ) -> None:
     """Compare weighting rules with FedAvg on problems whose objectives differ in scale or conflict.
 
-    Each run has a folder of its own; run the same command again to continue an interrupted one.
+    Each run has its own folder; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.weights import SUITE, Suite
     from fedcmoo.cli.resolving import different, given, known, seed_numbers

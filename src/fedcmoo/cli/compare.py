@@ -54,12 +54,12 @@ def compare(
 ) -> None:
     """Run several methods with several seeds: one table with mean and spread, one figure.
 
-    Each run has a folder of its own; run the same command again to continue an interrupted one. A folder with runs of
-    other settings is refused: choose another --out. A method may be compared with itself: the settings that follow it,
-    as in fedcmoo+trips=1+server.momentum=0.9, are those of --set method.KEY=VALUE for this one alone.
+    Each run has its own folder; run the same command again to continue an interrupted one. A folder with runs of
+    other settings is refused: choose another --out. A method may be compared with itself: settings appended to its
+    name, as in fedcmoo+trips=1+server.momentum=0.9, act like --set method.KEY=VALUE for this variant only.
 
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
-    reached, and targets.png shows them. It is an objective's first metric that is meant; right:loss=0.3 names another.
+    reached, and targets.png shows them. A target refers to the objective's first metric; right:loss=0.3 names another.
     """
     from fedcmoo.cli.resolving import different, given, resolve, seed_numbers, short_name, variant
     from fedcmoo.comparison import compare_configs

@@ -20,8 +20,8 @@ def list_names(
 ) -> None:
     """List everything that has a name: problems, methods, Gram estimators, weighting rules, engines and more.
 
-    Of one name: what it is, and the settings that --set can change, with their defaults. (A problem's preset may have
-    others; a run's config.toml has those that it was made with.)
+    With a name, describe it and list the settings that --set can change, with their defaults. (A problem's preset may
+    have other values; a run's config.toml has those that were used.)
     """
     with errors_for_people():
         groups = registries()
@@ -32,7 +32,7 @@ def list_names(
 
 
 Groups = Mapping[str, Mapping[str, Any]]
-"""By group, what has a name in it: a class of settings, or the title of a variant of a problem."""
+"""Named entries by group: a class of settings, or the title of a problem's variant."""
 
 
 def registries() -> Groups:
@@ -74,7 +74,7 @@ def _list(groups: Groups, as_json: bool) -> None:
 
 
 def _describe(name: str, groups: Groups, as_json: bool) -> None:
-    """Print everything of this name: its docstring, and its settings."""
+    """Print the docstring and the settings of every entry with this name."""
     found = {kind: entries[name] for kind, entries in groups.items() if name in entries}
     if not found:
         known = [*groups, *(name for entries in groups.values() for name in entries)]
@@ -102,7 +102,7 @@ def _settings(entry: Any) -> dict[str, Any]:
 
 
 def _about(entry: Any) -> str:
-    """One line on a class: its title, or the first sentence of its docstring."""
+    """A one-line description of a class: its title, or the first paragraph of its docstring."""
     title = entry if isinstance(entry, str) else getattr(entry, "title", None)
     if isinstance(title, str):
         return title

@@ -1,4 +1,4 @@
-"""Options, consoles and the printing of errors, which all commands share. Nothing here imports torch."""
+"""Options, consoles and error output shared by all commands. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def errors_for_people() -> Iterator[None]:
 
 
 def _diverged() -> tuple[type[Exception], ...]:
-    """The error of a run that diverged; nothing as long as no run was started."""
+    """The error class of diverged runs; empty if no run was started."""
     client = sys.modules.get("fedcmoo.client")
     return () if client is None else (client.DivergedError,)
 
 
 def print_json(value: Any) -> None:
-    """JSON on standard output, and nothing else there."""
+    """Print JSON, and nothing else, on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")

@@ -55,8 +55,8 @@ def pareto(
 ) -> None:
     """Train a model for each of many preferences: the front as a table and a figure, and the models.
 
-    A preference 2:1 asks for a first loss half as large as the second. The same command again goes on where it was
-    interrupted, and with more rounds or preferences adds to what is there. Afterwards, --pick 2:1 tells which model is
+    A preference 2:1 asks for a first loss half as large as the second. Run the same command again to continue an
+    interrupted sweep, or with more rounds or preferences to extend it. Afterwards, --pick 2:1 prints which model is
     nearest to a preference.
     """
     from fedcmoo.cli.resolving import given, resolve, short_name
@@ -94,7 +94,7 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
     wanted = int(preferences) if preferences.isdigit() else [parse_ratio(r, ready.M) for r in preferences.split(",")]
 
     def progress(label: str) -> list[Callback]:
-        write_atomically(file, write_toml(config.to_table()).encode())  # the folder is there, and is this sweep's
+        write_atomically(file, write_toml(config.to_table()).encode())  # the folder exists and is this sweep's
         err.print(f"{label}:")
         return [ProgressBar(err)]
 
@@ -116,7 +116,7 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
 
 
 def _check_same(config: RunConfig, file: Path) -> None:
-    """Raise if there are settings of another sweep; more rounds, evaluated more often or less, go on with this one."""
+    """Raise if the folder has settings of another sweep; rounds and evaluation interval may differ."""
     from fedcmoo.config import RunConfig
 
     if file.exists():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedcmoo.reproduce.study import Study
 
 WIDE = 80
-"""Terminals of fewer columns do not show which targets need a run, and its rounds."""
+"""Terminals with fewer columns do not show a run's targets and rounds."""
 
 
 def reproduce(
@@ -65,11 +65,11 @@ def reproduce(
 ) -> None:
     """Reproduce the paper's tables and figures, its own numbers beside ours, with a verdict for every claim.
 
-    Runs are shared between targets and found again by their configuration; the same command goes on where it was
-    interrupted. What cannot be made, for example because a data set is missing, is listed at the end.
+    Runs are shared between targets and found again by their configuration; run the same command again to continue.
+    Anything that cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people():
-        from fedcmoo.reproduce.command import choose, planned  # with matplotlib and all, a second or two
+        from fedcmoo.reproduce.command import choose, planned  # takes a second or two, with matplotlib
         from fedcmoo.reproduce.command import reproduce as run_targets
         from fedcmoo.reproduce.runs import Runs
 
@@ -96,7 +96,7 @@ def reproduce(
 def _study(
     full: bool, rounds: list[str] | None, seeds: list[str] | None, data: Path | None, sets: list[str] | None
 ) -> Study:
-    """The scale that the options stand for."""
+    """The scale given by the options."""
     from fedcmoo.cli.resolving import settings
     from fedcmoo.reproduce.study import Study
 
@@ -117,7 +117,7 @@ def _study(
 
 
 def _by_problem(option: str, texts: list[str] | None) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
-    """The numbers for all problems, and those for single ones, of texts such as 0,1,2 and qm9=0."""
+    """Parse texts such as 0,1,2 and qm9=0 into the numbers for all problems and those for single ones."""
     everywhere, by_problem = None, {}
     for text in texts or []:
         problem, equals, numbers = text.rpartition("=")
@@ -144,7 +144,7 @@ def _progress(name: str) -> list[Callback]:
 
 
 def _plan_table(runs: list[PlannedRun]) -> Table:
-    """The runs with their state and the time they will take, seeds together; in a narrow terminal only the essence."""
+    """A table of the runs with their state and estimated time, seeds combined; shortened in a narrow terminal."""
     from fedcmoo.report.table import count
 
     wide = out.width >= WIDE

@@ -1,4 +1,4 @@
-"""One configuration from presets, files and options, and where runs go."""
+"""Resolve a configuration from presets, files and options, and choose the run's folder."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def resolve(
     options: Mapping[str, Any] = MappingProxyType({}),
     sweep: bool = False,
 ) -> RunConfig:
-    """One configuration from, in this order: the problem's preset, the TOML file, the options, --set.
+    """Build a configuration from, in this order: the problem's preset, the TOML file, the options, --set.
 
-    The file's settings of another problem or method than the one chosen are none of its own, and are left out.
+    The file's settings of a problem or method other than the one chosen are ignored.
     """
     file, over = read_toml(config) if config is not None else {}, settings(sets)
     problem = _name(over.get("problem")) or problem or _name(file.get("problem")) or "two-digits"
@@ -52,7 +52,7 @@ def resolve(
 
 
 def short_name(config: RunConfig) -> str:
-    """What the folders of a configuration's problem are called."""
+    """The name of a configuration's problem in folder names."""
     problem = config.problem
     return problem.source.replace(":", "-") if isinstance(problem, OwnProblem) else problem.name
 
@@ -64,7 +64,7 @@ def known(kind: str, name: str, names: Collection[str]) -> None:
 
 
 def settings(sets: Sequence[str]) -> Table:
-    """The table that all --set KEY=VALUE together stand for."""
+    """Merge all --set KEY=VALUE into one table."""
     table: Table = {}
     for text in sets:
         table = merge(table, _assignment(text))
@@ -77,7 +77,7 @@ def given(**options: Any) -> Table:
 
 
 def different(option: str, text: str) -> list[str]:
-    """The words of an option that takes several, separated by commas: none of them empty, none twice."""
+    """Parse an option of comma-separated words; they must be non-empty and different."""
     words = [word.strip() for word in text.split(",")]
     if "" in words:
         raise SettingsError(f"{option} must be one or several words separated by commas, but got {text!r}")
@@ -88,7 +88,7 @@ def different(option: str, text: str) -> list[str]:
 
 
 def variant(text: str) -> tuple[str, str, list[str]]:
-    """A method with settings of its own: the text as a label, the method's name, and the settings as --set takes them.
+    """Parse a method with settings: return the text as a label, the method's name, and the settings for --set.
 
     >>> variant("fedcmoo+trips=1")
     ('fedcmoo+trips=1', 'fedcmoo', ['method.trips=1'])
@@ -98,7 +98,7 @@ def variant(text: str) -> tuple[str, str, list[str]]:
 
 
 def seed_numbers(text: str) -> list[int]:
-    """The seeds of an option that takes several."""
+    """Parse an option of comma-separated seeds."""
     words = different("--seeds", text)
     try:
         return [int(seed) for seed in words]
@@ -107,7 +107,7 @@ def seed_numbers(text: str) -> list[int]:
 
 
 def numbers(option: str, text: str) -> list[float]:
-    """The numbers of an option that takes several, separated by commas."""
+    """Parse an option of comma-separated numbers."""
     try:
         return [float(word) for word in different(option, text)]
     except SettingsError:
@@ -123,7 +123,7 @@ def warn_of_no_checkpoint(folder: Path) -> None:
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
-    """The folder for a new run: the chosen one if it holds no run yet, else a fresh one under runs/."""
+    """The folder for a new run: the chosen one, which must not hold a run yet, or a new one under runs/."""
     if chosen is not None:
         if read_history(chosen / HISTORY):
             raise SettingsError(f"{chosen} already holds a run: fedcmoo resume {chosen}, or choose another --out")
@@ -141,7 +141,7 @@ def _name(value: Any) -> str | None:
 
 
 def _check_engine_has_a_name(engine: Any) -> None:
-    """Settings of an engine alone do not choose one."""
+    """Raise if there are engine settings without an engine's name."""
     if isinstance(engine, Mapping) and "name" not in engine:
         fitting = [name for name, cls in ENGINES.items() if engine.keys() <= defaults(cls).keys()]
         raise SettingsError(
@@ -151,7 +151,7 @@ def _check_engine_has_a_name(engine: Any) -> None:
 
 
 def _assignment(text: str) -> Table:
-    """`method.client_lr=0.5` as a table; the value is read as TOML, and as plain text if it is not."""
+    """Parse `method.client_lr=0.5` into a table; the value is read as TOML, or else as plain text."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise SettingsError(f"--set takes KEY=VALUE, but got {text!r}")

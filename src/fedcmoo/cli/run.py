@@ -129,7 +129,7 @@ def resume(
 
 
 def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorboard: bool = False) -> None:
-    """Run a configuration with a progress bar, and print what came of it."""
+    """Run a configuration with a progress bar, and print the result."""
     from fedcmoo.callbacks import ProgressBar, TensorBoard
 
     callbacks: list[Callback] = [ProgressBar(err)]

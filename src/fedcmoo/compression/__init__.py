@@ -1,4 +1,4 @@
-"""Compressors: matrix -> payload -> matrix within a budget, and the sketch that keeps inner products."""
+"""Compressors: matrix -> payload -> matrix within a budget, and the sketch that preserves inner products."""
 
 from fedcmoo.compression.base import NUMBER, Compressor, Shape, budget_bytes, check_budget
 from fedcmoo.compression.count_sketch import CountSketch

@@ -15,16 +15,16 @@ from fedcmoo.compression.base import BLOCK
 from fedcmoo.compression.normal_codes import CODES, NormalCode
 
 Levels = NDArray[np.uint8]
-"""For every block, which of `CODES` it is in."""
+"""For every block, the index of its code in `CODES`."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A vector of d entries in n = ceil(d / B) blocks of B entries, of which the last may be shorter.
+    """The division of a vector of d entries into n = ceil(d / B) blocks of B entries; the last may be shorter.
 
     Args:
-        d: how many entries.
-        B: entries of a block, a power of two up to d.
+        d: the number of entries.
+        B: the number of entries of a block, a power of two up to d.
     """
 
     d: int
@@ -32,7 +32,7 @@ class Blocks:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Entries of each block, [n]."""
+        """The number of entries of each block, [n]."""
         starts = np.arange(0, self.d, self.B)
         return np.minimum(self.B, self.d - starts)
 
@@ -46,7 +46,7 @@ class Blocks:
         return torch.nn.functional.pad(z, (0, -self.d % self.B)).view(-1, self.B)
 
     def nbytes(self, level: int) -> int:
-        """The bytes of all codewords if every block is in this code."""
+        """The bytes of all codewords if every block uses this code."""
         return int(self._bytes[level].sum())
 
     @cached_property
@@ -55,19 +55,19 @@ class Blocks:
         return np.stack([-(-(-(-self.lengths // code.entries) * code.bits) // 8) for code in CODES])
 
     def allocate(self, energy: NDArray[np.float64], budget: int) -> Levels:
-        """The code for each block that makes the expected error Σ_b energy_b · error(code_b) small within a budget.
+        """Choose the blocks' codes to make the expected error Σ_b energy_b · error(code_b) small within a budget.
 
-        Every block starts in the cheapest code. Then the step to the next code that lowers the error most for its bits
-        is taken if its bytes are left, and so on through all steps.
+        Every block starts with the cheapest code. Steps to the next code are then taken in order of the error reduction
+        per bit, each if the remaining budget allows it.
 
         Args:
-            energy: of each block, ||z_b||², [n].
-            budget: in bytes, at least those of the cheapest code for all.
+            energy: the energy ||z_b||² of each block, [n].
+            budget: in bytes, at least enough for the cheapest code everywhere.
         """
         slopes, extra = self._steps
         n, left = len(self.lengths), budget - self.nbytes(self.lowest)
         levels = [self.lowest] * n
-        order = np.argsort(np.outer(slopes, energy / self.lengths), axis=None, kind="stable")  # the steepest fall first
+        order = np.argsort(np.outer(slopes, energy / self.lengths), axis=None, kind="stable")  # steepest fall first
         for step, cost in zip(order.tolist(), extra[order].tolist(), strict=True):
             level, b = divmod(step, n)
             if cost <= left and levels[b] == self.lowest + level:
@@ -77,8 +77,8 @@ class Blocks:
 
     @cached_property
     def _steps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """For the steps from each code to the next: how the error changes with the bits of an entry [steps], and the
-        additional bytes of each block [steps * n]."""
+        """The change of the error per bit of an entry [steps] and the additional bytes of each block [steps * n], for
+        the steps from each code to the next."""
         error = np.array([code.error for code in CODES[self.lowest :]])
         rate = np.array([code.bits / code.entries for code in CODES[self.lowest :]])
         return np.diff(error) / np.diff(rate), np.diff(self._bytes[self.lowest :], axis=0).ravel()
@@ -88,7 +88,7 @@ class Blocks:
         return int(self._bytes[levels, np.arange(len(levels))].sum())
 
     def pieces(self, levels: Levels) -> Iterator[tuple[NDArray[np.int64], NormalCode, int]]:
-        """Blocks that are coded together (their indices, code and bytes each), in the order in which they are sent."""
+        """Groups of blocks coded together (indices, code, bytes per block), in the order in which they are sent."""
         whole = self.d // self.B
         step = max(1, BLOCK // self.B)
         for level in np.unique(levels[:whole]).tolist():

@@ -1,4 +1,4 @@
-"""What a compressor is: matrix -> payload -> matrix, within a budget of bytes."""
+"""The interface of compressors: matrix -> payload -> matrix, within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch import Tensor
 from fedcmoo.messages import BadMessageError, Field, Message, all_finite
 
 Shape = tuple[int, int]
-"""(M, d): one gradient a row."""
+"""The shape (M, d) of a Jacobian with one gradient per row."""
 
 NUMBER = 4
-"""Bytes of one number of a budget: budgets are counted in float32 numbers."""
+"""Bytes per number of a budget, since budgets are counted in float32 numbers."""
 
 
 BLOCK = 2**20
-"""Entries that are worked on at a time, where a copy of a whole Jacobian would be too large."""
+"""The number of entries processed at a time if a copy of a whole Jacobian would be too large."""
 
 
 def row_blocks(M: int, d: int) -> Iterator[slice]:
@@ -40,15 +40,15 @@ def check_budget(budget: float) -> None:
 
 
 def budget_bytes(budget: float, d: int) -> int:
-    """A budget in multiples of d numbers, as bytes."""
+    """Convert a budget in multiples of d numbers to bytes."""
     return math.floor(budget * d) * NUMBER
 
 
 class Compressor(ABC):
-    """Makes a Jacobian small enough to send.
+    """Compresses a Jacobian to a payload of bounded size.
 
-    A payload's arrays depend on nothing but shape and budget, so the receiver knows the exact size to expect.
-    `unbiased` says that the decoded matrix is the encoded one on average.
+    The sizes of a payload's arrays depend only on shape and budget, so the receiver knows what to expect. `unbiased`
+    says that the decoded matrix equals the encoded one in expectation.
     """
 
     unbiased: ClassVar[bool]
@@ -59,28 +59,28 @@ class Compressor(ABC):
 
     @abstractmethod
     def encode(self, h: Tensor, budget: int, random: torch.Generator) -> Message:
-        """The matrix h [M, d] as arrays of at most `budget` bytes. h is only read.
+        """Encode the matrix h [M, d] as arrays of at most `budget` bytes. h is not modified.
 
         Args:
-            h: floating point; a view will do, no copy of its size is made.
+            h: a floating-point matrix, possibly a view; no copy of its size is made.
             budget: in bytes.
-            random: where the compressor draws from, if it draws.
+            random: the generator for compressors that use randomness.
         """
 
     def decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
-        """Check what `encode` made of a matrix of this shape, and return its approximation, float32 [M, d].
+        """Check and decode the payload of a matrix of this shape, and return the approximation, float32 [M, d].
 
         Raises:
             BadMessageError: naming the sender and the field, if the payload is not one that `encode` can make.
         """
         h = self._decode(payload, shape, budget, sender)
-        if not all_finite(h):  # finite arrays can have products that are not
+        if not all_finite(h):  # products of finite arrays can be infinite
             raise BadMessageError(f"{sender}: {sorted(payload)} must decode to finite numbers, but decode to others")
         return h
 
     @abstractmethod
     def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
-        """`decode`, without the check that its result is finite."""
+        """`decode` without the check that its result is finite."""
 
     def check_budget(self, shape: Shape, budget: int) -> None:
         """Raise unless the budget is enough; the error names the setting."""
@@ -97,8 +97,8 @@ class FloatCompressor(Compressor):
     """A compressor that sends some of its numbers as floats.
 
     Args:
-        values: "float32", or "float16" for twice as many values of less precision in the same budget. These are
-            sent relative to the largest of them, so that gradients of any size fit.
+        values: "float32", or "float16" for twice as many values of less precision in the same budget. These are sent
+            relative to the largest one, so that gradients of any size can be represented.
     """
 
     values: Literal["float32", "float16"] = "float32"
@@ -109,16 +109,16 @@ class FloatCompressor(Compressor):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the values as they are sent."""
+        """The data type of the values as they are sent."""
         return torch.float32 if self.values == "float32" else torch.float16
 
     @property
     def overhead(self) -> int:
-        """Bytes that come with the values."""
+        """Bytes sent in addition to the values."""
         return 0 if self.values == "float32" else NUMBER
 
     def pack(self, name: str, values: Tensor) -> dict[str, Tensor]:
-        """The arrays that stand for `values`."""
+        """The arrays that represent `values`."""
         if self.values == "float32":
             return {name: values.float()}
         scale = values.abs().amax().float()
@@ -126,7 +126,7 @@ class FloatCompressor(Compressor):
         return {name: (values / scale).half(), "scale": scale.reshape(1)}
 
     def fields(self, name: str, shape: tuple[int, ...]) -> dict[str, Field]:
-        """What `pack` makes of values of this shape."""
+        """The arrays that `pack` makes from values of this shape."""
         scale = {} if self.values == "float32" else {"scale": Field((1,))}
         return {name: Field(shape, self.dtype), **scale}
 
@@ -137,8 +137,7 @@ class FloatCompressor(Compressor):
 
 
 def shared_words(seed: int, n: int) -> NDArray[np.uint64]:
-    """n random 64-bit words that everyone who knows the seed can make: a stream of integers, the same on every
-    platform, device and number of threads.
+    """n random 64-bit words determined by the seed: the same on every platform and device, for any number of threads.
 
     >>> shared_words(7, 2).tolist()
     [11530976094092348043, 16550673365885938325]

@@ -1,4 +1,4 @@
-"""CountSketch: a random linear projection that costs one pass over the data and keeps inner products."""
+"""CountSketch: a random linear projection that takes one pass over the data and preserves inner products."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedcmoo.compression.base import random_signs, row_blocks, shared_words
 
 @dataclass(frozen=True)
 class CountSketch:
-    """S: R^d -> R^k with E[(S u)^T (S v)] = u^T v, drawn from a seed.
+    """A random linear map S: R^d -> R^k, drawn from a seed, with E[(S u)^T (S v)] = u^T v.
 
     Every coordinate j has a random sign and a bucket in 0, …, k - 1, and (S u)_b is the sum of sign(j) u_j over the
-    coordinates in bucket b. Here the signed coordinates are cut into blocks of k, and the blocks are folded: the later
-    half is rotated by a random number of places and added to the earlier half, until one block is left. Two coordinates
-    of one block never meet. Two of different blocks are turned against each other by a sum of rotations, of which the
-    last, where their blocks are added, is independent of the others; so they meet with probability 1/k, as with
-    independent buckets. With the signs independent this is all that the variance depends on:
+    coordinates in bucket b. Here the signed coordinates are cut into blocks of k, and the blocks are folded: the second
+    half is rotated by a random number of positions and added to the first half, until one block is left. Two
+    coordinates of one block never collide. Two of different blocks are shifted relative to each other by a sum of
+    rotations. The last of these, when their blocks are added, is independent of the others, so they collide with
+    probability 1/k, as with independent buckets. Since the signs are independent, the variance depends on nothing else:
 
         Var[(S u)^T (S v)] <= 1/k (||u||² ||v||² + (u^T v)²)
 
@@ -29,9 +29,9 @@ class CountSketch:
     order, so the result has the same bits for every number of threads and on every platform.
 
     Args:
-        d: the length of what is sketched.
+        d: the length of the vectors.
         k: the length of the sketch.
-        seed: of signs and rotations.
+        seed: the seed of signs and rotations.
 
     References:
         Charikar, Chen and Farach-Colton. Finding frequent items in data streams. ICALP 2002.
@@ -52,7 +52,7 @@ class CountSketch:
             raise ValueError(f"k must be from 1 to d = {self.d}, but got {self.k}")
 
     def __call__(self, h: Tensor) -> Tensor:
-        """The sketch of every row of h [M, d]: [M, k]. A few rows are copied at a time, never all of a large h."""
+        """Sketch every row of h [M, d]: [M, k]. Only a few rows of a large h are copied at a time."""
         signs, rotations = _draw(self.seed, self.d, self.k)
         signs = signs.to(h)
         sketch = h.new_empty(len(h), self.k)
@@ -71,7 +71,7 @@ class CountSketch:
         return x[:, 0]
 
 
-@lru_cache(maxsize=1)  # all clients of a cohort have the same
+@lru_cache(maxsize=1)  # the same for all clients of a cohort
 def _draw(seed: int, d: int, k: int) -> tuple[Tensor, list[int]]:
     """Signs ±1, float32 [d], and a rotation for each time that the number of blocks is halved."""
     sign_words, halvings = -(-d // 64), (-(-d // k) - 1).bit_length()

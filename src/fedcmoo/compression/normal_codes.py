@@ -1,4 +1,4 @@
-"""Codes for numbers that are standard normal: from eight bits an entry to a hundredth of a bit."""
+"""Codes for standard normal numbers, from eight bits per entry to a hundredth of a bit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class NormalCode(Protocol):
     """A code for blocks of independent standard normal numbers.
 
     Attributes:
-        entries: how many entries share a codeword.
-        bits: of a codeword.
+        entries: the number of entries per codeword.
+        bits: the number of bits of a codeword.
         error: E||x' - x||² / ||x||² where x' is decoded and scaled so that <x, x'> = ||x||².
     """
 
@@ -33,14 +33,14 @@ class NormalCode(Protocol):
         """The codewords of z [n, B], int32 [n, B / entries]."""
 
     def decode(self, codewords: Tensor) -> Tensor:
-        """What stands for the entries, up to a scale: float32 [n, B]."""
+        """The decoded entries, up to a scale: float32 [n, B]."""
 
 
 @dataclass(frozen=True)
 class ScalarCode:
-    """The quantizer with 2^bits levels of least mean squared error for a normal variable, one codeword an entry.
+    """The quantizer with 2^bits levels and least mean squared error for a normal variable, one codeword per entry.
 
-    Its decision thresholds lie halfway between levels and its levels are the means of what they stand for.
+    Its thresholds are halfway between levels, and each level is the mean of the values it represents.
 
     References:
         Lloyd. Least squares quantization in PCM. IEEE Transactions on Information Theory, 1982.
@@ -67,7 +67,7 @@ class ScalarCode:
 
 @dataclass(frozen=True)
 class LargestCode:
-    """The position and the sign of the largest of a group of entries, one codeword a group; the others decode to zero.
+    """Codes the position and sign of the largest entry of a group, one codeword per group; the others decode to zero.
 
     A group of g entries costs log2(g) + 1 bits. These are the codewords of the biorthogonal code {±e_1, …, ±e_g}. At
     the same number of bits the error is about a third less than that of the signs of a random subset.
@@ -101,7 +101,7 @@ CODES: tuple[NormalCode, ...] = (
     *(LargestCode(2**k) for k in range(10, 1, -1)),
     *(ScalarCode(bits) for bits in range(1, 9)),
 )
-"""From the fewest bits to the most; each further bit lowers the error by less than the one before."""
+"""All codes, from the fewest bits to the most; each further bit lowers the error by less than the previous one."""
 
 
 @lru_cache
@@ -109,7 +109,7 @@ def _lloyd_max(bits: int) -> tuple[Tensor, Tensor, float]:
     """Levels and thresholds, float32, and the mean square of the quantized variable, by Lloyd's iteration."""
     n = 2**bits
     uniform = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    levels = math.sqrt(3) * torch.special.ndtri(uniform)  # the best density of many levels is that of N(0, 3)
+    levels = math.sqrt(3) * torch.special.ndtri(uniform)  # the optimal density of many levels is that of N(0, 3)
     ends = torch.tensor([-math.inf, math.inf], dtype=torch.float64)
     for _ in range(200):
         thresholds = (levels[1:] + levels[:-1]) / 2
@@ -121,6 +121,6 @@ def _lloyd_max(bits: int) -> tuple[Tensor, Tensor, float]:
 
 @lru_cache
 def _mean_largest(n: int) -> float:
-    """The mean of the largest magnitude of n standard normal numbers: the integral of 1 - P(|z| < t)^n."""
+    """The expected largest magnitude of n standard normal numbers: the integral of 1 - P(|z| < t)^n."""
     t = torch.linspace(0, 10, 10_001, dtype=torch.float64)
     return torch.trapezoid(1 - torch.erf(t / math.sqrt(2)) ** n, t).item()

@@ -1,4 +1,4 @@
-"""An unbiased stochastic quantizer in the manner of QSGD."""
+"""An unbiased stochastic quantizer similar to QSGD."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fedcmoo.compression.base import NUMBER, Compressor, Shape, row_blocks
 from fedcmoo.messages import BadMessageError, Field, Message, check
 
 GROUP = 256
-"""Entries that share a grid: fewer follow the entries' size more closely, more cost less."""
+"""The number of entries that share a grid: smaller groups adapt better to the entries' size, larger ones cost less."""
 WIDTHS = (16, 8, 4, 2)
 LEAST_STEP = 1e-30
-"""So that a group of zeros needs no case of its own."""
+"""A lower bound that avoids a special case for groups of zeros."""
 
 
 @dataclass(frozen=True)
 class Quantizer(Compressor):
-    """Rounds each entry at random to one of its two neighbours on a grid, so that it is right on average (to 2^-10 of
-    the grid's step with 16 bits, 2^-17 with fewer).
+    """Rounds each entry at random to one of its two neighbours on a grid, without bias (up to 2^-10 of the grid's step
+    with 16 bits, 2^-17 with fewer).
 
     The entries of a row are taken in groups of 256. With b bits the grid of a group has the levels -s, …, s,
-    s = 2^(b-1) - 1, times a step that puts the group's largest magnitude at its end (within 2^-20). QSGD takes the
-    norm of the whole vector there and codes the many zeros that follow; the smaller grid needs no such code and has
-    less variance at a fixed width. b is the largest of 16, 8, 4 and 2 that the budget allows.
+    s = 2^(b-1) - 1, times a step that puts the group's largest magnitude at its end (within 2^-20). QSGD uses the norm
+    of the whole vector instead and codes the many resulting zeros; the smaller grid needs no such code and has less
+    variance at a fixed width. b is the largest of 16, 8, 4 and 2 that the budget allows.
 
     References:
         Alistarh, Grubic, Li, Tomioka and Vojnovic. QSGD: communication-efficient SGD via gradient quantization and
@@ -52,14 +52,14 @@ class Quantizer(Compressor):
 
 
 def quantized_bytes(shape: Shape, bits: int) -> int:
-    """The size of what `quantize` makes."""
+    """The size in bytes of the result of `quantize`."""
     M, d = shape
     return M * (-(-d * bits // 8) + _groups(d) * NUMBER)
 
 
 def quantized_length(row_bytes: int, bits: int) -> int:
-    """How many entries of `bits` bits a row of so many bytes holds, in whole groups if there is one; floats (32 bits)
-    have no groups."""
+    """The number of entries of `bits` bits that fit into a row of the given bytes, in whole groups if at least one
+    fits; floats (32 bits) have no groups."""
     if bits == 32:
         return row_bytes // NUMBER
     groups = row_bytes // (GROUP * bits // 8 + NUMBER)
@@ -67,10 +67,10 @@ def quantized_length(row_bytes: int, bits: int) -> int:
 
 
 def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None = None) -> Message:
-    """The rows of h [M, d] in `bits` bits an entry, rounded at random without bias: `levels` and `step` [M, groups].
+    """Quantize the rows of h [M, d] to `bits` bits per entry, without bias: `levels` and `step` [M, groups].
 
-    A few rows are in memory at a time, beside the result. What `dequantize` will make of it is written to `rounded`, if
-    that is given, contiguous; it may be h itself.
+    Only a few rows are in memory at a time, besides the result. If `rounded` (contiguous, possibly h itself) is given,
+    the dequantized values are written to it.
     """
     M, d = h.shape
     parts = [_quantize(h[rows], bits, random, None if rounded is None else rounded[rows]) for rows in row_blocks(M, d)]
@@ -78,7 +78,7 @@ def quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | No
 
 
 def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | None) -> Message:
-    # As few operations as can be: for a small model, their number is what this costs.
+    # As few operations as possible: for a small model, their number determines the cost.
     rows, d = h.shape
     padding = -d % GROUP
     groups = (torch.nn.functional.pad(h, (0, padding)) if padding else h).float().view(rows, -1, GROUP)
@@ -93,13 +93,13 @@ def _quantize(h: Tensor, bits: int, random: torch.Generator, rounded: Tensor | N
 
 
 def _noise(shape: torch.Size, random: torch.Generator) -> Tensor:
-    """Uniform on the whole numbers from -2^15 to 2^15 - 1, int16: four of them from each word that is drawn."""
+    """Uniform integers from -2^15 to 2^15 - 1, int16, four from each word drawn."""
     words = torch.empty(shape.numel() // 4, dtype=torch.int64).random_(-(2**63), None, generator=random)
     return words.view(torch.int16).view(shape)
 
 
 def dequantize(payload: Message, shape: Shape, bits: int, sender: str) -> Tensor:
-    """Check what `quantize` made, and return float32 [M, d]."""
+    """Check and decode the result of `quantize`, and return float32 [M, d]."""
     M, d = shape
     check(payload, {"levels": _levels_field(shape, bits), "step": Field((M, _groups(d)))}, sender)
     step, s = payload["step"], _largest_level(bits)
@@ -123,7 +123,7 @@ def _largest_level(bits: int) -> int:
 
 
 def _reach(bits: int) -> float:
-    """Where on the grid a group's largest entry lies: so close to its end, but within, that no level is beyond."""
+    """The position of a group's largest entry on the grid: just inside its end, so that no level is beyond it."""
     return _largest_level(bits) * (1 - 2**-20)
 
 
@@ -137,7 +137,7 @@ def _levels_field(shape: Shape, bits: int) -> Field:
 
 
 def _pack(levels: Tensor, d: int, bits: int) -> Tensor:
-    """The first d of whole numbers [rows, d or more] as int16 or int8, which holds 8 / bits of them.
+    """Pack the first d of the integers [rows, d or more] as int16, or as int8 with 8 / bits of them each.
 
     A row is cut into 8 / bits parts of n entries, and byte t holds entry t of each part as a digit from -s to s of a
     number with base 2^bits, the first part's lowest.
@@ -152,7 +152,7 @@ def _pack(levels: Tensor, d: int, bits: int) -> Tensor:
 
 
 def _unpack(packed: Tensor, d: int, bits: int) -> Tensor:
-    """What `_pack` was given: int16 or int8 [rows, d]."""
+    """The inverse of `_pack`: int16 or int8 [rows, d]."""
     if bits >= 8:
         return packed
     half, digits = 2 ** (bits - 1), []

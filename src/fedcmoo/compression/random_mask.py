@@ -17,11 +17,11 @@ SEED_BYTES = 8
 
 @dataclass(frozen=True)
 class RandomMask(FloatCompressor):
-    """Sends K of the L = M·d entries, at positions that both sides draw from one seed, so that only the seed is sent.
+    """Sends K of the L = M·d entries, at positions that both sides draw from a seed, which is sent in their place.
 
-    The entries in order are cut into K runs of (nearly) equal length, and one entry of each run is sent, multiplied
+    The entries are cut in order into K runs of (nearly) equal length. One random entry of each run is sent, multiplied
     by the run's length; the others decode to zero. Every entry is sent with probability 1 / length, so that the
-    decoded matrix is unbiased, and K is always what the budget allows.
+    decoded matrix is unbiased, and K is always the largest that the budget allows.
     """
 
     unbiased: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class RandomMask(FloatCompressor):
 
 def _positions(seed: int, entries: int, count: int) -> tuple[Tensor, Tensor]:
     """One random position in each of `count` runs that cover `entries`, and the runs' lengths: int64 [count] both.
-    In whole numbers throughout, so that every platform agrees."""
+    Uses integers only, so that all platforms agree."""
     bounds = np.arange(count + 1, dtype=np.int64) * entries // count
     start, length = bounds[:-1], np.diff(bounds)
     offset = ((shared_words(seed, count) >> np.uint64(32)) * length.astype(np.uint64)) >> np.uint64(32)

@@ -16,17 +16,17 @@ from fedcmoo.messages import Field, Message, check
 
 @dataclass(frozen=True)
 class RandomizedSVD(FloatCompressor):
-    """Algorithm 3: the Jacobian reshaped to a square, zero-padded, and cut to its r leading singular components.
+    """Algorithm 3: the Jacobian, zero-padded and reshaped to a square, truncated to its r leading singular components.
 
     Each gradient is cut into chunks of s ≈ sqrt(M·d) consecutive entries, and every chunk is a row, so that the matrix
-    is nearly square and no row mixes objectives. (The authors' runs have the chunks as columns, which is the same SVD.
-    A row-major reshape of the paper's d x M matrix, which mixes them, is less exact.) Rank r costs r times rows and
-    columns together, about 2·r·sqrt(M·d) values. The range is found by subspace iteration from a random start, and the
-    Jacobian is never copied.
+    is nearly square and no row mixes objectives. (The authors' runs use the chunks as columns, which gives the same
+    SVD. A row-major reshape of the paper's d x M matrix, which mixes them, is less exact.) Rank r costs
+    r·(rows + columns), about 2·r·sqrt(M·d) values. The range is found by subspace iteration from a random start, and
+    the Jacobian is never copied.
 
     Args:
         power_iterations: passes that sharpen the range; each costs two products with the square.
-        oversampling: columns beyond r while the range is searched, as a share of r.
+        oversampling: additional columns in the range search, as a share of r.
 
     References:
         Halko, Martinsson and Tropp. Finding structure with randomness. SIAM Review, 2011. Algorithms 4.4 and 5.1.
@@ -98,7 +98,7 @@ class _Chunks:
         return product
 
     def _gradients(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each gradient's rows: the full ones, a view [n, s], and what is left for the last one."""
+        """Each gradient's rows: the full ones as a view [n, s], and the remainder for the last one."""
         n = self.rows // len(self.h) - 1
         for gradient in self.h:
             yield gradient[: n * self.s].reshape(n, self.s), gradient[n * self.s :]

@@ -1,4 +1,4 @@
-"""Few bits an entry after a random rotation: unbiased, and with the bits where they matter most."""
+"""An unbiased code with few bits per entry after a random rotation, and adaptive bit allocation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 
 SEED_BYTES = 8
 BLOCK_BYTES = 3
-"""Of a block's scale and of the number of its code."""
+"""Bytes of a block's scale and of its code number."""
 INFINITY = 0x7F80
-"""The upper half of an infinite float32; those of finite positive numbers are smaller, all others larger."""
+"""The upper half of an infinite float32; finite positive numbers have smaller ones, all others larger ones."""
 LEAST_SIGMA = 1e-30
-"""So that a block of zeros needs no case of its own."""
+"""A lower bound that avoids a special case for blocks of zeros."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Rotated(Compressor):
 
         s = ||z||² / <z, q>
 
-    so that <x, x'> = ||x||² whatever the rotation. The part of x' across x has no preferred direction and averages out:
-    the code is unbiased (EDEN). At a bit an entry and more, a codeword is a level of the best quantizer for normal
-    numbers; with less it is the position and the sign of the largest of a group.
+    so that <x, x'> = ||x||² whatever the rotation. The component of x' orthogonal to x has no preferred direction and
+    averages out: the code is unbiased (EDEN). With one bit per entry or more, a codeword is a level of the optimal
+    quantizer for normal numbers; with less, it is the position and sign of the largest entry of a group.
 
-    A block that holds more of ||x||² is worth more bits. Starting from the cheapest code for all, the one step to a
-    better code that lowers the expected error most for its bytes is taken, again and again, until the budget is spent.
-    Updates are far from even over a model's layers, so this is much better than equal bits for all.
+    Blocks with a larger part of ||x||² get more bits. Starting from the cheapest code for all, the step to a better
+    code with the largest reduction of the expected error per byte is taken repeatedly until the budget is spent.
+    Updates vary strongly over a model's layers, so this is much better than equal bits for all.
 
     A row is sent as its seed (8 bytes), and for each block a scale (2 bytes, rounded at random without bias), the
     number of its code (1 byte) and its codewords.
 
     Args:
-        adaptive: give more bits to blocks that hold more. If False all blocks have as equal bits as the budget allows,
+        adaptive: give more bits to blocks with more energy. If False, the bits are as equal as the budget allows,
             and ||x' - x||² / ||x||² is 0.571, 0.133, 0.036 and 0.0096 on average with 1, 2, 3 and 4 bits.
 
     References:
@@ -84,7 +84,7 @@ class Rotated(Compressor):
         return min(budget // M, _overhead(blocks) + blocks.nbytes(-1))
 
     def _encode_row(self, x: Tensor, size: int, random: torch.Generator) -> Tensor:
-        """x [d] as `size` bytes."""
+        """Encode x [d] as `size` bytes."""
         blocks = _blocks(len(x))
         seed = torch.randint(2**63 - 1, (1,), generator=random)
         z = blocks.split(Rotation(len(x), int(seed))(x))
@@ -107,7 +107,7 @@ class Rotated(Compressor):
 
 
 def _decode_row(row: NDArray[np.uint8], d: int, sender: str) -> Tensor:
-    """What `_encode_row` made bytes of, [d]."""
+    """Decode the bytes of `_encode_row`, [d]."""
     blocks = _blocks(d)
     n = len(blocks.lengths)
     seed, halves, levels, codewords = np.split(row, [SEED_BYTES, SEED_BYTES + 2 * n, _overhead(blocks)])
@@ -151,13 +151,13 @@ def _overhead(blocks: Blocks) -> int:
 
 
 def _upper_half(values: Tensor, random: torch.Generator) -> NDArray[np.uint16]:
-    """Positive float32 numbers in 16 bits, the upper half of their 32, rounded at random without bias."""
+    """Round positive float32 numbers at random, without bias, to the upper 16 of their 32 bits."""
     noise = torch.randint(2**16, values.shape, generator=random, dtype=torch.int32)
     return ((values.view(torch.int32) + noise) >> 16).numpy().astype("<u2")
 
 
 def _pack(codewords: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
-    """The rows of codewords [n, m] as bytes [n, ceil(m · bits / 8)], the lowest bit of the first codeword first."""
+    """Pack rows of codewords [n, m] as bytes [n, ceil(m · bits / 8)], the lowest bit of the first codeword first."""
     if bits == 8:
         return codewords.astype(np.uint8)
     digits = (codewords[:, :, None] >> np.arange(bits, dtype=np.int32)) & 1
@@ -165,7 +165,7 @@ def _pack(codewords: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
 
 
 def _unpack(packed: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int32]:
-    """What `_pack` was given, [n, m]; bytes that are missing count as zero."""
+    """The inverse of `_pack`, [n, m]; missing bytes count as zero."""
     digits = np.zeros((len(packed), m * bits), np.uint8)
     found = np.unpackbits(packed, axis=1, bitorder="little")[:, : m * bits]
     digits[:, : found.shape[1]] = found

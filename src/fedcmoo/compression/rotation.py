@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcmoo.compression.base import random_signs, shared_words
 
 BLOCK = 2048
-"""The largest number of entries that are rotated together, a power of two."""
+"""The largest number of entries rotated together, a power of two."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,18 @@ class Rotation:
     """An orthogonal map of R^d drawn from a seed: random signs, permutations and Hadamard transforms of blocks, twice.
 
     One stage cuts the vector into blocks of B entries. Each entry is multiplied by a random sign, the entries of a
-    block change places at random (in all blocks alike), and the block is multiplied by the Hadamard matrix
-    H_B / sqrt(B). B is 2048, or the largest power of two up to d. Where B does not divide d, the last B entries are
-    treated so beforehand, although most of them are in a whole block too: the product of the two maps is orthogonal,
-    and nothing is padded.
+    block are permuted at random (by the same permutation in all blocks), and the block is multiplied by the Hadamard
+    matrix H_B / sqrt(B). B is 2048, or the largest power of two up to d. If B does not divide d, the last B entries are
+    transformed first in the same way, although most of them also belong to a whole block: the product of the two maps
+    is orthogonal, and no padding is needed.
 
     After one stage the entries of a block have equal variance. After the second they are close to normal even if the
-    block had only a few entries that are not zero. Neighbours in x are often large together; without the permutation,
-    neighbours in R x would depend on each other for that reason.
+    block had only a few nonzero entries. Neighbours in x are often large together; without the permutation, neighbours
+    in R x would therefore be dependent.
 
     Args:
         d: the dimension.
-        seed: of the signs.
+        seed: the seed of the signs.
 
     References:
         Ailon and Chazelle. The fast Johnson-Lindenstrauss transform and approximate nearest neighbors. SIAM Journal on
@@ -50,7 +50,7 @@ class Rotation:
     seed: int
 
     def __call__(self, x: Tensor) -> Tensor:
-        """R x, for x [d] in float32; x is only read."""
+        """Return R x, for x [d] in float32; x is not modified."""
         z = x.clone()
         places, steps = self._draw()
         for part, signs in steps:
@@ -58,7 +58,7 @@ class Rotation:
         return z
 
     def inverse(self, z: Tensor) -> Tensor:
-        """R^T z, for z [d] in float32; z is only read."""
+        """Return R^T z, for z [d] in float32; z is not modified."""
         x = z.clone()
         places, steps = self._draw()
         back = places.argsort()
@@ -89,8 +89,8 @@ def block_size(d: int) -> int:
 def hadamard(blocks: Tensor) -> Tensor:
     """The rows of a float32 matrix [n, B] times H_B / sqrt(B), for B a power of two.
 
-    H_B is the Kronecker product of two Hadamard matrices of about sqrt(B) rows, so that two products with these do it:
-    faster on a CPU than log2(B) passes of additions.
+    H_B is the Kronecker product of two Hadamard matrices of about sqrt(B) rows, so two matrix products suffice, which
+    is faster on a CPU than log2(B) passes of additions.
 
     >>> hadamard(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])).tolist()
     [[0.5, 0.5, 0.5, 0.5], [0.5, -0.5, 0.5, -0.5]]

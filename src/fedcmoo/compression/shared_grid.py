@@ -1,4 +1,4 @@
-"""Integers that add up: a code for secure aggregation, whose sum over clients decodes to the sum of their vectors."""
+"""An integer code for secure aggregation: the sum of the clients' codes decodes to the sum of their vectors."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from torch import Tensor
 from fedcmoo.compression.rotation import Rotation
 
 REACH = 5.0
-"""Where the grid ends, in standard deviations of a rotated entry of a vector of the greatest norm."""
+"""The end of the grid, in standard deviations of a rotated entry of a vector with the largest norm."""
 
 
 @dataclass(frozen=True)
 class SharedGrid:
-    """Vectors of R^d as d integers modulo 2^bits: all clients share a rotation, a range and a step.
+    """Codes vectors of R^d as d integers modulo 2^bits; all clients share a rotation, a range and a step.
 
     A client rotates its vector x, of norm up to `bound`, so that its entries are nearly normal with a standard
     deviation of at most σ = bound / sqrt(d), and rounds z = R x at random, without bias, to multiples of a step:
 
         c = floor(z / step + u) mod 2^bits,   u uniform on [0, 1),   step = 5 σ / s,   s = floor((2^(bits-1) - 1) / n)
 
-    Entries are cut off at ± 5 σ, which one in a million reaches, so a code is from -s to s, and the sum of n codes
+    Entries are clipped at ± 5 σ, which one in a million reaches, so a code is from -s to s, and the sum of n codes
     never wraps around. The server needs only the sum modulo 2^bits, and R^T (step · sum) is Σ x_i on average. Each
     client adds an error of E||x' - x||² <= d step² / 4 = bound² · 25 / (4 s²).
 
     Args:
         d: the dimension.
-        n: the number of clients that are added at most.
-        bound: of every client's norm; longer vectors must have been clipped to it.
-        seed: of the rotation, the same at all clients.
-        bits: of an entry on the wire.
+        n: the largest number of clients in a sum.
+        bound: the bound on every client's norm; longer vectors must be clipped to it before.
+        seed: the seed of the rotation, the same at all clients.
+        bits: the number of bits of an entry on the wire.
 
     References:
         Suresh, Yu, Kumar and McMahan. Distributed mean estimation with limited communication. ICML 2017.
@@ -63,7 +63,7 @@ class SharedGrid:
 
     @property
     def modulus(self) -> int:
-        """2^bits: what codes are added modulo."""
+        """The modulus 2^bits of sums of codes."""
         return int(2**self.bits)
 
     @property
@@ -73,7 +73,7 @@ class SharedGrid:
 
     @property
     def step(self) -> float:
-        """What one level stands for."""
+        """The value of one level."""
         return REACH * self.bound / math.sqrt(self.d) / self.levels
 
     def encode(self, x: Tensor, random: torch.Generator) -> Tensor:
@@ -90,7 +90,7 @@ class SharedGrid:
         return self._rotate_back(signed.float().mul_(self.step))
 
     def _rotate(self, x: Tensor) -> Tensor:
-        """R x: two rotations in blocks, between which every block gets entries of all others."""
+        """Compute R x: two rotations in blocks, with a permutation in between that mixes all blocks."""
         return self._rotations[1](self._rotations[0](x)[_mixed(self.d)])
 
     def _rotate_back(self, z: Tensor) -> Tensor:
@@ -103,8 +103,8 @@ class SharedGrid:
 
 
 def _mixed(d: int) -> Tensor:
-    """A permutation of 0, …, d - 1 that brings entries from everywhere into every run of consecutive places: multiples
-    of a number near d / golden ratio that has no divisor in common with d."""
+    """A permutation of 0, …, d - 1 that spreads entries evenly over all positions: multiples of a number near
+    d / golden ratio that is coprime to d."""
     golden = (math.sqrt(5) - 1) / 2
     stride = next(m for m in range(max(1, round(golden * d)), 2 * d + 1) if math.gcd(m, d) == 1)
     return torch.arange(d).mul_(stride).remainder_(d)

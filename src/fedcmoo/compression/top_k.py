@@ -20,7 +20,7 @@ class TopK(FloatCompressor):
     """Sends the K entries of largest magnitude and their positions; the others decode to zero.
 
     That is the best approximation with K entries. The positions are a list of K indices of 32 bits or a bitmap of
-    M·d bits, whichever leaves more of the budget to the entries: the bitmap where K is more than a 32nd of all.
+    M·d bits, whichever leaves more of the budget for the entries: the bitmap if K is more than a 32nd of all.
 
     >>> h = torch.tensor([[1.0, -3.0], [2.0, 0.5]])
     >>> payload = TopK().encode(h, budget=9, random=torch.Generator())
@@ -61,7 +61,7 @@ class TopK(FloatCompressor):
         return h.view(M, d)
 
     def _plan(self, shape: Shape, budget: int) -> tuple[int, bool]:
-        """How many entries fit into the budget, and whether their positions are a bitmap."""
+        """The number of entries that fit into the budget, and whether their positions are sent as a bitmap."""
         self.check_budget(shape, budget)
         M, d = shape
         left = budget - self.overhead

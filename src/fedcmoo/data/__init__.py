@@ -1,1 +1,1 @@
-"""Data sets in their official formats, compositions of them, and ways to deal them out to clients."""
+"""Data sets in their official formats, compositions of them, and ways to partition them over clients."""

@@ -1,6 +1,6 @@
-"""What a client's data looks like to the library: something with a length that can make a batch of chosen samples.
+"""The interface of a client's data: a length, and a method that makes a batch of given samples.
 
-Batching is the one thing that differs between images, tables and graphs, so it is the one method to write:
+Only batching differs between images, tables and graphs, so it is the only method to implement:
 
 >>> import torch
 >>> data = TensorData(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0]))
@@ -33,13 +33,13 @@ class Data(Protocol):
 
 
 class Masked(NamedTuple):
-    """Targets of an objective of which only some samples have one, said by a mask.
+    """Targets of an objective for which only some samples are labelled, with a mask.
 
-    It stands where the targets would: in the place of a tensor, or in a sample of a Dataset.
+    It replaces the targets: a tensor, or the target in a sample of a Dataset.
 
     Attributes:
-        values: the targets, [B, ...]; those of the other samples are never looked at.
-        labelled: which samples have one, bool [B].
+        values: the targets, [B, ...]; those of unlabelled samples are never used.
+        labelled: which samples have a target, bool [B].
 
     >>> Masked(torch.tensor([3, 0]), torch.tensor([True, False])).labelled.sum().item()
     1
@@ -50,12 +50,12 @@ class Masked(NamedTuple):
 
 
 class TensorData:
-    """Samples that lie in memory as tensors: the first dimension counts the samples.
+    """Samples in memory as tensors, whose first dimension is the number of samples.
 
     Args:
         inputs: a tensor, or a tuple or dict of tensors.
-        targets: the same; a tuple of M or a dict by objective's name is dealt out to the objectives. None in the tuple,
-            or a name that is not in the dict, says that the client does not own the objective.
+        targets: the same; a tuple of M, or a dict by objective name, has one entry per objective. None in the tuple, or
+            a name missing from the dict, means that the client does not own the objective.
     """
 
     def __init__(self, inputs: Any, targets: Any) -> None:
@@ -81,7 +81,7 @@ class TensorData:
 
 
 class Subset:
-    """The samples `index` of some other data, without a copy: how a partition hands one big set to many clients."""
+    """A view of the samples `index` of other data, so that a partition of one data set needs no copies."""
 
     def __init__(self, data: Data, index: Tensor) -> None:
         self.data = data
@@ -95,7 +95,7 @@ class Subset:
 
 
 class Labelled:
-    """Some other data with the targets of some objectives only; the others are None.
+    """Other data restricted to the targets of some objectives; the other targets are None.
 
     Args:
         data: data with a tuple of M targets.
@@ -136,7 +136,7 @@ class DatasetData:
 
 
 def as_data(source: Any, collate: Callable[[list[Any]], Any] = default_collate) -> Data:
-    """Take what a user has (a `Data`, a pair of tensors, a map-style Dataset) as `Data`."""
+    """Convert a user's data (a `Data`, a pair of tensors, a map-style Dataset) to `Data`."""
     if isinstance(source, Data):
         return source
     if isinstance(source, tuple) and len(source) == 2:
@@ -178,7 +178,7 @@ def batches(n: int, batch_size: int | None, shuffle: torch.Generator) -> Iterato
 
 
 def rebuilt(parts: Any, change: Callable[[Any], Any]) -> Any:
-    """A dict, tuple, named tuple or list of the same kind with every value changed.
+    """Apply a function to every value of a dict, tuple, named tuple or list, and return the same kind of container.
 
     >>> rebuilt((1, 2), lambda value: 10 * value), rebuilt({"a": 1}, lambda value: 10 * value)
     ((10, 20), {'a': 10})

@@ -1,4 +1,4 @@
-"""Arrays that are made once and read again: a folder of .npy files named by what they were made of."""
+"""Arrays cached on disk: a folder of .npy files, named by a checksum of their sources and settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedcmoo.files import DamagedError, reading
 Arrays = dict[str, NDArray[Any]]
 
 NAMES = "names.json"
-"""The file beside the arrays that says which there are."""
+"""The file beside the arrays that lists them."""
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ def cached(
     sources: Sequence[Path],
     make: Callable[[], Arrays],
 ) -> Arrays:
-    """The arrays that `make` returns, from disk if it was called before with these settings and sources.
+    """Return the arrays of `make`, from disk if it was called before with these settings and sources.
 
     They are kept in `<folder>/composed/<name>-<key>/`, where the key is a checksum of the settings and of the
     source files' content. A folder appears there complete or not at all, also when several processes make it at
-    once. They are mapped into memory (copy on write), so that worker processes share one copy. A folder that
-    cannot be written to is no error: then nothing is kept.
+    once. The arrays are mapped into memory (copy on write), so that worker processes share one copy. If the folder is
+    not writable, nothing is cached and no error is raised.
     """
     home = folder / "composed" / f"{name}-{_key(settings, sources)}"
     if home.is_dir():

@@ -1,4 +1,4 @@
-"""The data sets that the ready-made problems use: official places, checksums, and whether they are there."""
+"""The data sets of the ready-made problems: official sources, checksums, and whether they are present."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class DataSet:
 
     Attributes:
         name: what commands call it.
-        needs: what must be in the data folder: for each thing the paths of which one must exist.
-        files: what to download; empty where that must be done by hand.
+        needs: what the data folder must contain: groups of paths, of which at least one per group must exist.
+        files: what to download; empty if it must be downloaded by hand.
         instructions: how to get it by hand; may name the data `{folder}`.
-        packages: where it comes as Python packages, their names.
+        packages: the names of the Python packages that contain it, if any.
     """
 
     name: str
@@ -39,7 +39,7 @@ class DataSet:
     packages: tuple[str, ...] = ()
 
     def missing(self, folder: Path) -> list[str]:
-        """What is not there yet; empty if the data set is complete."""
+        """What is still missing; empty if the data set is complete."""
         packages = [f"the Python package {name}" for name in self.packages if importlib.util.find_spec(name) is None]
         return packages + [" or ".join(paths) for paths in self.needs if present(folder, paths) is None]
 
@@ -114,10 +114,10 @@ NEEDED_BY: dict[str, tuple[str, ...]] = {
     "celeba5": ("celeba",),
     "qm9": ("qm9",),
 }
-"""The data sets that each ready-made problem is made of."""
+"""The data sets that each ready-made problem needs."""
 
 
 def missing_data(problem: str, data: Path | str | None = None) -> tuple[str, ...]:
-    """The data sets that a ready-made problem needs and the data folder does not have."""
+    """The data sets that a ready-made problem needs and that are missing from the data folder."""
     folder = data_folder(data)
     return tuple(name for name in NEEDED_BY.get(problem, ()) if DATA_SETS[name].missing(folder))

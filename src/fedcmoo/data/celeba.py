@@ -1,6 +1,6 @@
 """CelebA from its official files: aligned images as a folder or a zip, attributes and partition as txt or csv.
 
-The 202,599 images are read once, made 32x32 and kept as bytes beside the other compositions.
+The 202,599 images are read once, resized to 32x32 and cached as bytes beside the composed images.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ ATTRIBUTES = [
 """The 40 attributes, in the order of list_attr_celeba."""
 SIZE = 32
 PARTS = ("train", "validation", "test")
-"""In the order of the numbers 0, 1, 2 of list_eval_partition."""
+"""The parts, in the order of the numbers 0, 1, 2 of list_eval_partition."""
 VERSION = 1
-"""Part of the name of what is kept on disk: raise it whenever the way images are read changes."""
+"""Version in the name of the cached files: increase it whenever the way images are read changes."""
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Faces(NamedTuple):
     images: NDArray[np.uint8]
     """[n, 3, 32, 32]"""
     attributes: NDArray[np.uint8]
-    """1 where a face has an attribute and 0 where not, [n, 40]"""
+    """1 if a face has an attribute, else 0, [n, 40]"""
 
 
 class Table(NamedTuple):
@@ -152,10 +152,10 @@ def read_table(path: Path) -> Table:
 
 
 def read_images(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:
-    """The named images of a folder or zip file, made 32x32 (bilinear, the whole image): [n, 3, 32, 32]."""
+    """The named images of a folder or zip file, resized to 32x32 (bilinear, the whole image): [n, 3, 32, 32]."""
     result = np.empty((len(files), 3, SIZE, SIZE), dtype=np.uint8)
     with _opened(source) as read, ThreadPoolExecutor() as pool:
-        # A few at a time, so that not all encoded images wait in memory; Pillow decodes them in parallel.
+        # In small batches, so that few encoded images are in memory at once; Pillow decodes them in parallel.
         for start in range(0, len(files), 512):
             names = files[start : start + 512]
             contents = [read(name) for name in names]
@@ -196,5 +196,5 @@ def _existing(path: Path) -> Path:
 
 
 def _extent(images: Path) -> int:
-    """Stands for a checksum, since reading 1.4 GB takes long: the zip file's size, or the number of images."""
+    """Substitute for a checksum, since reading 1.4 GB takes long: the zip file's size, or the number of images."""
     return sum(1 for _ in images.iterdir()) if images.is_dir() else images.stat().st_size

@@ -1,4 +1,4 @@
-"""CIFAR-10 from its official files: the binary or the python version, unpacked or as the archive that is published."""
+"""CIFAR-10 from its official files: the binary or the python version, unpacked or as the published archive."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedcmoo.files import DamagedError, reading
 PIXELS = 3 * 32 * 32
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 LARGEST = 2**26
-"""No batch has half as many bytes."""
+"""An upper limit on the bytes of a batch file, more than twice its real size."""
 PLACES = (BINARY, "cifar-10-binary.tar.gz", PYTHON, "cifar-10-python.tar.gz")
-"""Folders and archives, in the order in which they are looked for."""
+"""Folders and archives, in search order."""
 
 
 def cifar10_source(folder: Path) -> Path:
@@ -59,7 +59,7 @@ def _contents(source: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
             with path.open("rb") as file:
                 yield name, file.read(LARGEST + 1)
         return
-    # Nothing is unpacked: a member's path never touches the disk.
+    # Read in memory: members are never extracted, so their paths cannot write to the disk.
     with reading(source), tarfile.open(source) as archive:
         members = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
         for name in names:
@@ -85,7 +85,7 @@ def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
     data, labels = entries.get("data"), entries.get("labels")
     if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not isinstance(labels, list):
         raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
-    if not all(type(label) is int for label in labels):  # nested lists could stand for any amount of memory
+    if not all(type(label) is int for label in labels):  # nested lists could need any amount of memory
         raise ValueError(f"{name} must have whole numbers as labels, but has something else")
     if len(labels) != len(data):
         raise ValueError(f"{name} must have one label per image, but has {len(labels)} for {len(data)}")
@@ -103,26 +103,26 @@ def _text(key: object) -> str:
 
 
 def _byte_dtype(code: object, *_: object) -> np.dtype[Any]:
-    """Stands for numpy.dtype: bytes are the only values a batch has. A copy, because unpickling writes into it."""
+    """Replacement for numpy.dtype: a batch contains only bytes. Returns a copy, because unpickling writes into it."""
     if code not in ("u1", b"u1"):
         raise pickle.UnpicklingError(f"a CIFAR-10 batch holds arrays of bytes (u1) only, but this one names {code!r}")
     return np.dtype("u1", False, True)
 
 
 def _empty_array(*_: object) -> NDArray[np.uint8]:
-    """Stands for numpy's reconstruction of an array: an empty one, whose content its pickled state then sets."""
+    """Replacement for numpy's array reconstruction: an empty array, filled later by its pickled state."""
     return np.empty(0, np.uint8)
 
 
 def _check_memory(content: bytes) -> None:
-    """Refuse what makes an unpickler allocate more than the file has: a place far off in its memo, a byte array."""
+    """Refuse opcodes that make an unpickler allocate more than the file's size: large memo indices, byte arrays."""
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name == "BYTEARRAY8" or (opcode.name in ("PUT", "LONG_BINPUT") and int(str(argument)) > 2**20):
             raise pickle.UnpicklingError(f"a CIFAR-10 batch has no {opcode.name} {argument}")
 
 
 class _NumpyOnly(pickle.Unpickler):
-    """Unpickles plain containers and arrays of bytes. Whatever else a pickle names is refused, not imported."""
+    """Unpickles plain containers and arrays of bytes. Any other global in a pickle is refused, not imported."""
 
     ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): _empty_array,

@@ -1,6 +1,6 @@
-"""Images with two things in them: the paper's MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST.
+"""Composed images of two objects: the paper's MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST.
 
-All are made for the whole data set at once, from whole-array operations, in about a second for 60,000 pairs.
+A whole data set is composed with whole-array operations, in about a second for 60,000 pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPACITY = 156
 
 
 def nearest(size: int, new_size: int) -> IntArray:
-    """Which of `size` pixels each of `new_size` pixels shows: floor(i * size / new_size), as torch's "nearest" has it.
+    """The source pixel (of `size`) of each of `new_size` pixels: floor(i * size / new_size), as torch's "nearest".
 
     >>> nearest(36, 28)[:8].tolist()
     [0, 1, 2, 3, 5, 6, 7, 9]
@@ -31,9 +31,8 @@ def nearest(size: int, new_size: int) -> IntArray:
 def pairing(first: int, second: int, pairs: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Indices of the first and the second member of each pair, [pairs] each, out of `first` and `second` images.
 
-    Each side goes through all its images in random order before any comes a second time. So with as many pairs
-    as images, no image is the first member of two pairs, and held-out pairs show first images that no other
-    pair shows.
+    Each side uses all its images in random order before repeating any. So with as many pairs as images, no image is the
+    first member of two pairs, and the first images of held-out pairs occur in no other pair.
     """
     return _order(first, pairs, rng), _order(second, pairs, rng)
 
@@ -41,8 +40,8 @@ def pairing(first: int, second: int, pairs: int, rng: np.random.Generator) -> tu
 def overlay(first: Images, second: Images, i: IntArray, j: IntArray, canvas: int, offset: int) -> Images:
     """Pairs overlaid on a larger canvas, pixel-wise maximum, then nearest-neighbour resize to the images' own size.
 
-    The canvas is never built: a resized pixel shows one pixel of it, so each image gives the rows and columns
-    it shows there.
+    The canvas is never built: each resized pixel copies one pixel of it, so only the required rows and columns of each
+    image are taken.
 
     Args:
         first: images [n, s, s], in the canvas's top left corner.
@@ -90,7 +89,7 @@ def inset(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
 def blend(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
     """Pictures with a whole digit blended into the middle of all three channels, wherever the digit is not black.
 
-    A pixel p under a pixel q > 0 of the digit becomes p + (q - p) * OPACITY / 255, rounded. Arguments and result as
+    A pixel p under a pixel q > 0 of the digit becomes p + (q - p) * OPACITY / 255, rounded. Arguments and result are
     those of `inset`.
     """
     side = digits.shape[1]
@@ -106,7 +105,7 @@ def blend(pictures: Images, digits: Images, i: IntArray, j: IntArray) -> Images:
 
 
 def _pick(images: Images, lines: IntArray) -> Images:
-    """The rows and columns `lines` of square images [n, s, s]; one flat `take` is the fastest way."""
+    """The rows and columns `lines` of square images [n, s, s]; a single flat `take` is fastest."""
     side = images.shape[1]
     pixels = (lines[:, None] * side + lines).ravel()
     picked: Images = images.reshape(len(images), -1).take(pixels, axis=1)

@@ -1,8 +1,8 @@
-"""Pairs of real handwritten digits that come with scikit-learn: a two-objective image problem with nothing to download.
+"""Pairs of scikit-learn's handwritten digits: a two-objective image problem without downloads.
 
-scikit-learn carries 1,797 digits of 8x8 pixels (the test part of the UCI "Optical Recognition of Handwritten
-Digits"). A digit is enlarged to 12x12 and two of them stand side by side on a 28x28 canvas, each moved at
-random within its half.
+scikit-learn includes 1,797 digits of 8x8 pixels (the test part of the UCI "Optical Recognition of Handwritten
+Digits"). Digits are enlarged to 12x12, and two of them are placed side by side on a 28x28 canvas, each at a random
+position within its half.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedcmoo.data.images import ImageData
 CANVAS = 28
 SIZE = 12
 ROWS = (6, 10)
-"""The top row of a digit lies in this range (both ends included)."""
+"""The range of a digit's top row (both ends included)."""
 COLUMNS = ((0, 2), (14, 16))
 """The leftmost column of the left and of the right digit: within its own half, so the digits never overlap."""
 MEAN, STD = 0.1121, 0.2444
-"""Of the composed images, in [0, 1]."""
+"""Mean and standard deviation of the composed images, in [0, 1]."""
 
 
 def load_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -52,13 +52,13 @@ def side_by_side(
 
 
 def two_digits(train: int, validation: int, test: int, seed: int) -> tuple[ImageData, ImageData, ImageData]:
-    """Training, validation and test pairs. No digit of one part is seen in another: 70, 10 and 20 % of the digits.
+    """Training, validation and test pairs. The parts use disjoint digits: 70, 10 and 20 % of them.
 
     Args:
         train: the number of training pairs.
-        validation: of validation pairs.
-        test: of test pairs.
-        seed: of the split of the digits and of the pairs.
+        validation: the number of validation pairs.
+        test: the number of test pairs.
+        seed: the seed of the split of the digits and of the pairing.
     """
     digits, labels = load_digits()
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
-"""Download data sets from their official places: resumed after a cut, checked against their published sums.
+"""Download data sets from their official sources, with resumption and checksum verification.
 
-A file is written to `NAME.part` beside its place and renamed when its sum is right, so a file that is there is whole.
+A file is written to `NAME.part` and renamed once its checksum is verified, so any file without `.part` is complete.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from fedcmoo.data.folder import MissingDataError, data_folder, present
 from fedcmoo.settings import SettingsError, suggestion
 
 Report = Callable[[str, int, int | None], None]
-"""Told of progress: a file's path in the data folder, the bytes that are there, and how many it has (None: unknown)."""
+"""Progress callback: a file's path in the data folder, the bytes so far, and its total bytes (None if unknown)."""
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0
 TRIES = 5
-"""How often in a row a file may fail without a byte of progress before the next place is tried."""
+"""Consecutive failures of a file without progress after which the next source is tried."""
 
 
 class DownloadError(OSError):
-    """A file could not be downloaded; the message says from where and why."""
+    """Raised if a file could not be downloaded; the message says from where and why."""
 
 
 class ManualDownloadError(MissingDataError):
-    """A data set that users must download themselves; the message says how."""
+    """Raised for a data set that users must download themselves; the message says how."""
 
 
 def download(name: str, folder: Path | None = None, progress: Report | None = None, pause: float = 1.0) -> list[Path]:
-    """Get a data set, or all that a ready-made problem needs. What is there already is left alone.
+    """Download a data set, or everything that a ready-made problem needs. Existing files are kept.
 
     Args:
         name: of a data set or of a ready-made problem, such as "mnist" or "multimnist".
-        folder: the data folder; by default that of `data_folder`.
+        folder: the data folder; by default, `data_folder()`.
         progress: called with (file, bytes so far, bytes in all) as files arrive.
         pause: seconds before the second try, doubled with each further try.
 
@@ -48,7 +48,7 @@ def download(name: str, folder: Path | None = None, progress: Report | None = No
         the files that were downloaded.
 
     Raises:
-        DownloadError: if none of a file's places delivers it with the right sum.
+        DownloadError: if none of a file's sources delivers it with the correct checksum.
         ManualDownloadError: if the data set must be downloaded by hand.
     """
     home = data_folder(folder)
@@ -69,12 +69,12 @@ def download(name: str, folder: Path | None = None, progress: Report | None = No
 
 
 def fetch(file: RemoteFile, folder: Path, progress: Report | None = None, pause: float = 1.0) -> None:
-    """Get one file from the first of its places that delivers it whole."""
+    """Download one file from the first source that delivers it completely."""
     target = folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     failures = []
-    # What an earlier call left may be bad, which only its sum tells: then the first place is asked a second time.
+    # A part left by an earlier call may be corrupt, which only the checksum shows: then retry the first source.
     again = file.urls[:1] if part.exists() else ()
     for url in (*again, *file.urls):
         try:
@@ -89,7 +89,7 @@ def fetch(file: RemoteFile, folder: Path, progress: Report | None = None, pause:
 
 
 def _check(part: Path, md5: str) -> None:
-    """A file with the wrong sum is deleted: there is no telling which part of it is wrong."""
+    """Delete a file with a wrong checksum, since the wrong part cannot be identified."""
     with part.open("rb") as content:
         found = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != md5:
@@ -98,7 +98,7 @@ def _check(part: Path, md5: str) -> None:
 
 
 def _retrieve(url: str, part: Path, report: Callable[[int, int | None], None], pause: float) -> None:
-    """Download to `part`, going on from what is there, until it is complete; try again after cuts."""
+    """Download to `part`, continuing a partial file, until it is complete; retry after interruptions."""
     failures, furthest = 0, 0
     while True:
         before = part.stat().st_size if part.exists() else 0
@@ -108,7 +108,7 @@ def _retrieve(url: str, part: Path, report: Callable[[int, int | None], None], p
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:
-                # What is there is complete (its sum will tell) or belongs to another file.
+                # The partial file is complete (the checksum will show) or belongs to another file.
                 return
             if error.code < 500 and error.code != http.HTTPStatus.TOO_MANY_REQUESTS:
                 raise
@@ -130,7 +130,7 @@ def _continue(url: str, part: Path, start: int, report: Callable[[int, int | Non
         request.add_header("Range", f"bytes={start}-")
     with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-            # This server knows no ranges and sends the whole file again.
+            # This server does not support ranges and sends the whole file again.
             start = 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length is not None else None

@@ -1,10 +1,10 @@
-"""Where data sets live: one folder, laid out as torchvision lays it out.
+"""The data folder, with the same layout as torchvision's.
 
 MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]
 FashionMNIST/raw/...        the same four names
 cifar-10-batches-bin/       or cifar-10-batches-py/, or the archives cifar-10-{binary,python}.tar.gz
 celeba/                     img_align_celeba/ or its .zip; list_attr_celeba and list_eval_partition as .txt or .csv
-composed/                   what the library makes of them, read again next time
+composed/                   arrays that the library composes from them and reuses
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENVIRONMENT = "FEDCMOO_DATA"
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set's file is not in the data folder; the message says where it belongs and how to get it."""
+    """Raised if a data set's file is missing; the message says where it belongs and how to get it."""
 
 
 def data_folder(path: Path | str | None = None) -> Path:
@@ -40,7 +40,7 @@ def present(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def require(folder: Path, names: Sequence[str], data_set: str) -> Path:
-    """The first of `names` that exists in the folder; if none does, say where it belongs and which command gets it."""
+    """The first of `names` that exists in the folder; raises if none does, with the command that downloads it."""
     found = present(folder, names)
     if found is None:
         places = " or ".join(str(folder / name) for name in names)

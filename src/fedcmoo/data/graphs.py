@@ -13,13 +13,13 @@ BOND_TYPES = 4
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Several graphs as one: nodes are numbered through all graphs, edges join nodes of the same graph.
+    """Several graphs as one: nodes are numbered across all graphs, edges join nodes of the same graph.
 
     Attributes:
         nodes: features of the nodes, [n, F].
         edge_index: source and target node of each edge, int64 [2, E].
         edges: features of the edges, [E, D].
-        graph: for each node the number of its graph, int64 [n], ascending.
+        graph: the graph index of each node, int64 [n], ascending.
         count: the number of graphs B.
     """
 
@@ -44,13 +44,13 @@ class GraphData:
     """N molecules with M targets each, as `Data`.
 
     Within a molecule every atom is joined to every other. An edge's features are its bond type (one of four, or
-    none) and its length. Edges are made when a batch is: kept for all molecules of QM9 they would take a
+    none) and its length. Edges are made for each batch, since storing them for all molecules of QM9 would take a
     gigabyte.
 
     Args:
         sizes: the number of atoms of each molecule, int64 [N].
         nodes: features of all atoms, molecule after molecule, uint8 [A, F] with A = sum of sizes.
-        positions: their places, float32 [A, 3].
+        positions: the atoms' coordinates, float32 [A, 3].
         bonds: for each molecule of n atoms the n x n matrix of bond types, row by row: 0 for none, 1 to 4;
             uint8 [sum of n^2].
         targets: M tensors of N numbers.
@@ -109,6 +109,6 @@ class GraphData:
 
 
 def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """start, start + 1, ..., start + length - 1 of each range, one after the other."""
+    """Concatenate the ranges start, start + 1, ..., start + length - 1."""
     before = lengths.cumsum(0) - lengths
     return torch.arange(int(lengths.sum())) + (starts - before).repeat_interleave(lengths)

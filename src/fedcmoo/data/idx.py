@@ -21,14 +21,14 @@ UNSIGNED_BYTE = 8
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array in an IDX file of unsigned bytes (gzip-compressed if its name ends in .gz).
+    """Read the array in an IDX file of unsigned bytes (gzip-compressed if its name ends in .gz).
 
     Args:
         path: the file.
-        dimensions: how many dimensions it must have: 3 for images, 1 for labels.
+        dimensions: the required number of dimensions: 3 for images, 1 for labels.
 
     Raises:
-        ValueError: if the file is not a complete IDX file of that kind and nothing else.
+        ValueError: if the file is not exactly one complete IDX file of that kind.
     """
     try:
         if path.suffix == ".gz":
@@ -50,7 +50,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             f"{path} says its shape is {shape}, {math.prod(shape)} values, but has {len(content) - start}; "
             "delete it and get it again"
         )
-    # A copy, since a view of bytes is read-only, which torch warns of.
+    # A copy, since torch warns about read-only views of bytes.
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 

@@ -1,4 +1,4 @@
-"""Images that lie in memory as bytes and become normalised floats batch by batch."""
+"""Images stored in memory as bytes and normalised to floats batch by batch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ImageData:
     Args:
         images: uint8, [N, C, H, W].
         targets: M tensors of first dimension N, one per objective.
-        mean: per channel (C numbers), of images in [0, 1].
-        std: per channel, positive.
+        mean: the mean of each channel (C numbers), for images in [0, 1].
+        std: the standard deviation of each channel, positive.
 
     >>> data = ImageData(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), (torch.tensor([7]),), mean=[0.5], std=[0.5])
     >>> inputs, (digit,) = data.batch(torch.tensor([0]))

@@ -1,4 +1,4 @@
-"""Deal the samples of one data set out to clients.
+"""Partition the samples of one data set over clients.
 
 Every function takes a NumPy generator for its randomness and returns a `Partition`: the sample indices of each
 client. All but `by_key` give every client the same number of samples.
@@ -27,11 +27,11 @@ class Partition:
     """Which samples each client has.
 
     Attributes:
-        indices: for each client the indices of its samples, int64.
+        indices: the sample indices of each client, int64.
         samples: the number of samples of the whole data set.
-        names: for each client its name; its number unless it comes from a natural key.
-        reused: how many of the data set's samples are dealt out more than once.
-        unused: how many are dealt out to nobody.
+        names: the name of each client; its number, unless it comes from a natural key.
+        reused: the number of samples assigned more than once.
+        unused: the number of samples assigned to no client.
     """
 
     indices: Sequence[IntArray]
@@ -48,7 +48,7 @@ class Partition:
             object.__setattr__(self, "names", [str(i) for i in range(len(self.indices))])
 
     def of(self, chosen: IntArray, samples: int) -> Partition:
-        """The same partition in terms of a larger set of `samples`, of which it divides only those in `chosen`."""
+        """The same partition as indices into a larger set of `samples`, of which it divides only those in `chosen`."""
         return Partition([chosen[index] for index in self.indices], samples, self.names)
 
 
@@ -61,21 +61,21 @@ def dirichlet(
 ) -> Partition:
     """Label skew with equal client sizes: client i draws its samples' labels from p_i ~ Dirichlet(alpha, ..., alpha).
 
-    The labels are settled in rounds. In each round every client bids for all the samples it still lacks, with
-    labels drawn from p_i restricted to the labels that are left. A label with enough samples serves all its
+    Labels are assigned in rounds. In each round every client bids for all the samples it still lacks, with labels drawn
+    from p_i restricted to the remaining labels. A label with enough samples serves all its
     bids; one with too few serves a random choice of them and is then exhausted. So a client whose wanted label
     has run out draws again among the others, no client has precedence, and there are at most as many rounds as
-    labels, whatever alpha is. A client whose p_i has no mass on the labels that are left (alpha is tiny) draws
-    a new p_i over those.
+    labels, whatever alpha is. A client whose p_i has no mass on the remaining labels (tiny alpha) draws a new p_i over
+    them.
 
-    If the clients together ask for more samples than there are, each sample may be dealt out ceil(asked /
-    samples) times; the result says how many were.
+    If the clients together ask for more samples than exist, each sample may be assigned ceil(asked / samples) times;
+    `reused` counts those assigned more than once.
 
     Args:
-        labels: the label of each sample, int64 [n]; for several objectives the composite label.
+        labels: the label of each sample, int64 [n]; the composite label if there are several objectives.
         clients: the number of clients N.
-        alpha: concentration, positive; small is skewed, large is uniform over the labels.
-        rng: where all randomness comes from.
+        alpha: concentration, positive; small values skew, large ones are uniform over the labels.
+        rng: the source of all randomness.
         samples_per_client: by default an equal share, n // N.
     """
     if not alpha > 0:
@@ -100,16 +100,16 @@ def iid(samples: int, clients: int, rng: np.random.Generator, samples_per_client
 
 
 def by_label(labels: IntArray, clients: int, rng: np.random.Generator, shards_per_client: int = 2) -> Partition:
-    """Sort the samples by label, cut them into N * shards_per_client equal shards, deal these out.
+    """Sort the samples by label, cut them into N * shards_per_client equal shards, and distribute the shards.
 
-    So a client sees about `shards_per_client` labels: the strongest skew in common use. What does not fill a
-    shard is left out.
+    A client thus has about `shards_per_client` labels: the strongest skew in common use. Samples that do not fill a
+    shard are unused.
     """
     if shards_per_client < 1:
         raise ValueError(f"shards_per_client must be at least 1, but got {shards_per_client}")
     shards = clients * shards_per_client
     size = _share(len(labels), shards, None)
-    # Shuffled before a stable sort, so that which samples of a label share a shard is random.
+    # Shuffled before a stable sort, so that the samples of a label are assigned to shards at random.
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     dealt = rng.permutation(shards).reshape(clients, shards_per_client)
@@ -118,7 +118,7 @@ def by_label(labels: IntArray, clients: int, rng: np.random.Generator, shards_pe
 
 
 def by_key(keys: Sequence[Any] | NDArray[Any]) -> Partition:
-    """One client per distinct key (a user, a hospital, a device), in the order of the keys; sizes are what they are.
+    """One client per distinct key (a user, a hospital, a device), in the order of the keys; client sizes may differ.
 
     >>> by_key(["bob", "ann", "bob"]).names, [i.tolist() for i in by_key(["bob", "ann", "bob"]).indices]
     (['ann', 'bob'], [[1], [0, 2]])
@@ -144,7 +144,7 @@ def composite(targets: Sequence[IntArray]) -> IntArray:
 
 
 def _share(samples: int, clients: int, samples_per_client: int | None) -> int:
-    """The number of samples per client, checked."""
+    """Check and return the number of samples per client."""
     if clients < 1:
         raise ValueError(f"clients must be at least 1, but got {clients}")
     if samples_per_client is None:
@@ -159,7 +159,7 @@ def _share(samples: int, clients: int, samples_per_client: int | None) -> int:
 
 
 def _dirichlet_rows(alpha: float, rows: int, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draws of Dirichlet(alpha, ..., alpha), [rows, size]; where it underflows, its limit for alpha -> 0."""
+    """Draws from Dirichlet(alpha, ..., alpha), [rows, size]; on underflow, from its limit for alpha -> 0."""
     p = rng.dirichlet(np.full(size, alpha), rows)
     lost = ~np.isfinite(p).all(axis=1) | (p.sum(axis=1) <= 0)
     p[lost] = np.eye(size)[rng.integers(size, size=int(lost.sum()))]
@@ -169,7 +169,7 @@ def _dirichlet_rows(alpha: float, rows: int, size: int, rng: np.random.Generator
 def _settle(
     wanted: NDArray[np.float64], missing: IntArray, supply: IntArray, alpha: float, rng: np.random.Generator
 ) -> IntArray:
-    """Bidding rounds: how many samples of each label each client gets, [N, C].
+    """The bidding rounds: return the number of samples of each label for each client, [N, C].
 
     Rows sum to `missing`, columns to at most `supply`.
     """

@@ -1,7 +1,7 @@
 """QM9 from the Python package `qm9pack`: 130,831 small molecules with eleven properties each.
 
-The package brings coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. The
-eight molecules whose SMILES does not fit their coordinates are left out. All is read once and kept as arrays.
+The package contains coordinates, SMILES and properties; RDKit adds the bonds and the features of the atoms. The
+eight molecules whose SMILES does not fit their coordinates are left out. Everything is read once and cached as arrays.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ELEMENTS = ("H", "C", "N", "O", "F")
 HYDROGEN = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 """The features of a hydrogen atom."""
 RADII = {"H": 0.31, "C": 0.76, "N": 0.71, "O": 0.66, "F": 0.57}
-"""Covalent radii in Angstrom: a bond longer than 1.3 times the sum of its atoms' radii cannot be one."""
+"""Covalent radii in Angstrom: a distance above 1.3 times the sum of the atoms' radii cannot be a bond."""
 FREE_ATOMS = {
     "InternalEnergy_0K_au": (-0.500273, -37.846772, -54.583861, -75.064579, -99.718730),
     "InternalEnergy_298K_au": (-0.498857, -37.845355, -54.582445, -75.063163, -99.717314),
     "Enthalphy_298K_au": (-0.497912, -37.844411, -54.581501, -75.062219, -99.716370),
     "GibbsFreeEnergy_298K_au": (-0.510927, -37.861317, -54.598897, -75.079532, -99.733544),
 }
-"""QM9's energies of free H, C, N, O and F atoms in Hartree: without them an energy is one of atomisation."""
+"""QM9's energies of free H, C, N, O and F atoms in Hartree: subtracting them gives atomisation energies."""
 PROPERTIES = {
     "mu": "Dipole_debye",
     "alpha": "Polarizability_bohr3",
@@ -48,7 +48,7 @@ PROPERTIES = {
 }
 """The eleven properties, in the order of targets 0, 1, 2, 3, 5, 6, 12, 13, 14, 15, 11 of PyTorch Geometric's QM9."""
 VERSION = 1
-"""Part of the name of what is kept on disk: raise it whenever the features change."""
+"""Version in the name of the cached files: increase it whenever the features change."""
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +71,16 @@ def load_qm9(folder: Path) -> Arrays:
     """All molecules: `sizes` [N], `nodes` [A, 11], `positions` [A, 3], `bonds` [sum of n^2], `targets` [N, 11].
 
     Args:
-        folder: the data folder, where the arrays are kept.
+        folder: the data folder, where the arrays are cached.
     """
     files = _package_files()
     return cached(folder, "qm9", {"version": VERSION}, files, lambda: _read(files))
 
 
 def parse(row: Mapping[str, str]) -> Molecule | None:
-    """One row of the package's tables; None if its SMILES does not fit its coordinates.
+    """The molecule in one row of the package's tables; None if its SMILES does not fit its coordinates.
 
-    Heavy atoms stand in the same order in both. Hydrogens, which SMILES leaves out, belong to the nearest heavy
+    Heavy atoms have the same order in both. Hydrogens, which SMILES leaves out, belong to the nearest heavy
     atom, and each heavy atom must get as many as its SMILES says.
     """
     Chem = require("rdkit.Chem", "qm9")
@@ -134,7 +134,7 @@ def _targets(row: Mapping[str, str], elements: list[str]) -> NDArray[np.float64]
 
 
 def _package_files() -> list[Path]:
-    """The package's tables, found without importing it: its code needs a module that setuptools no longer has."""
+    """Read the package's tables without importing it, since its code needs a module removed from setuptools."""
     package = importlib.util.find_spec("qm9pack")
     if package is None or not package.submodule_search_locations:
         raise missing("qm9pack", "qm9")

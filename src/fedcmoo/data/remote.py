@@ -1,4 +1,4 @@
-"""Clients whose data are somewhere else: what a server, or a site among others, knows of them is their number."""
+"""Clients whose data are on other machines: a server, or one of several sites, only knows their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, overload
 
 
 class NotHereError(LookupError):
-    """The data of this client are on another machine."""
+    """Raised on access to the data of a client on another machine."""
 
 
 class RemoteClients(Sequence[Any]):
@@ -15,7 +15,7 @@ class RemoteClients(Sequence[Any]):
 
     Args:
         N: the number of all clients.
-        here: the data of those that are here, by client; none on a server.
+        here: the data of the local clients, by client number; empty on a server.
 
     >>> clients = RemoteClients(5, here={2: "the data of client 2"})
     >>> len(clients), clients[2]

@@ -1,4 +1,4 @@
-"""How unevenly a partition deals the labels out: numbers per client and objective, and a figure of them."""
+"""The label skew of a partition: counts per client and objective, and a figure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Skew:
     """The labels that each client has.
 
     Attributes:
-        partition: what is described.
-        counts: for each objective how many samples of each class each client has, [N, C]; for an objective of
-            several yes-or-no attributes how many samples have each attribute.
+        partition: the partition described.
+        counts: for each objective the number of samples per client and class, [N, C]; for an objective with several
+            binary attributes, the number of samples that have each attribute.
     """
 
     partition: Partition
@@ -45,7 +45,7 @@ class Skew:
         return np.asarray(np.abs(self.shares(objective) - total).sum(axis=1) / 2)
 
     def lines(self) -> list[str]:
-        """A short report in words."""
+        """A short text report."""
         sizes, parts = self.sizes, self.partition
         spread = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
         lines = [
@@ -66,8 +66,8 @@ def measure_skew(partition: Partition, targets: Mapping[str, NDArray[np.generic]
     """Count the labels of each client.
 
     Args:
-        partition: whose samples are whose.
-        targets: for each objective its labels: integers [n], or yes-or-no attributes as 0 and 1, [n, C].
+        partition: the samples of each client.
+        targets: the labels of each objective: integers [n], or binary attributes as 0 and 1, [n, C].
     """
     counts = {}
     for name, target in targets.items():
@@ -82,7 +82,7 @@ def measure_skew(partition: Partition, targets: Mapping[str, NDArray[np.generic]
 
 
 def draw_skew(skew: Skew) -> Figure:
-    """One panel per objective: a row per client, a column per class, the darker the larger the class's share."""
+    """Plot one panel per objective: a row per client, a column per class, darker for a larger share."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

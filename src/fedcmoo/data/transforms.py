@@ -13,7 +13,7 @@ from torch.nn.functional import grid_sample
 class RandomRotation:
     """Rotate each image about its centre by a random angle in [-degrees, degrees], with bilinear interpolation.
 
-    What comes in from outside is 0: of normalised images, the mean grey.
+    Pixels from outside the image are 0, which is the mean grey of normalised images.
 
     Args:
         degrees: the largest angle.
@@ -37,10 +37,10 @@ class RandomRotation:
 
 
 class RandomFlip:
-    """Flip the whole batch left to right with some probability.
+    """Flip the whole batch left to right with a given probability.
 
     Args:
-        probability: of a flip.
+        probability: the probability of a flip.
 
     Calling it: images [B, C, H, W] and a generator -> images [B, C, H, W].
     """
@@ -56,7 +56,7 @@ class RandomFlip:
 
 
 class Chain:
-    """Augmentations one after the other."""
+    """Apply several augmentations in order."""
 
     def __init__(self, *transforms: Callable[[Tensor, torch.Generator], Tensor]) -> None:
         self.transforms = transforms
@@ -70,14 +70,14 @@ class Chain:
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
     """Rotate images [B, C, H, W] counterclockwise by angles [B] (radians), bilinear, with zeros outside.
 
-    Each pixel of the result takes the value that lies at its place turned back by the angle.
+    Each pixel of the result takes the value at its position rotated back by the angle.
     """
     height, width = images.shape[2:]
     # Centres of pixels, in the units of grid_sample: from -1 to 1 over the height and the width.
     y = ((2 * torch.arange(height, device=images.device) + 1) / height - 1)[:, None]
     x = (2 * torch.arange(width, device=images.device) + 1) / width - 1
     cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
-    source = angles.new_empty(len(angles), height, width, 2)  # written in place: a third of the time of a stack
+    source = angles.new_empty(len(angles), height, width, 2)  # in place: takes a third of the time of a stack
     torch.sub(cos * x, sin * (height / width) * y, out=source[..., 0])
     torch.add(sin * (width / height) * x, cos * y, out=source[..., 1])
     return grid_sample(images, source, mode="bilinear", padding_mode="zeros", align_corners=False)

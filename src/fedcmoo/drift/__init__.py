@@ -1,4 +1,4 @@
-"""Corrections of local steps: what keeps clients with different data from drifting apart within a round."""
+"""Corrections of local steps that keep clients with different data from drifting apart within a round."""
 
 from fedcmoo.drift.base import Drift
 from fedcmoo.drift.fedcm import FedCM

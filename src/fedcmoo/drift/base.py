@@ -17,17 +17,17 @@ from fedcmoo.rounds import Server, Sizes
 class Drift:
     """A correction of the gradients of clients' local steps; this base class corrects nothing.
 
-    Clients upload nothing for a correction: all that the server learns is the mean of x - x_i over the cohort. Divided
-    by K η_c this is the mean direction of all local steps of the round.
+    Clients upload nothing for a correction: the server only learns the mean of x - x_i over the cohort. Divided
+    by K η_c, this is the mean direction of all local steps of the round.
     """
 
     plain_steps: ClassVar[bool] = False
-    """Whether it needs clients whose steps are η_c times the direction: SGD without momentum."""
+    """Whether it needs clients whose steps are η_c times the direction, i.e. SGD without momentum."""
     pairs: ClassVar[bool] = False
-    """Whether it needs the gradient of every step's batch at another point, so that no step can reuse phase one's."""
+    """Whether it needs each batch's gradient at another point too, so that no step can reuse that of phase one."""
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """What clients are sent besides the model and the weights."""
+        """The shapes of the arrays that clients are sent besides the model and the weights."""
         return {}
 
     def message(self, server: Server) -> Mapping[str, Tensor]:
@@ -35,16 +35,16 @@ class Drift:
         return {}
 
     def start(self, client: Client, message: Message) -> Correct | None:
-        """What changes the gradient of every local step; None for nothing."""
+        """The function that changes the gradient of every local step; None for no change."""
         return None
 
     def finish(self, client: Client, message: Message, direction: Tensor) -> None:
-        """Called with the mean direction of the client's steps [d]; sets what the client will remember."""
+        """Called with the mean direction of the client's steps [d]; updates the client's memory."""
 
     def learn(self, server: Server, direction: Tensor, replies: int) -> None:
         """Called with the mean direction of the cohort [d], and the number of its clients."""
 
 
 def remembered(server: Server, name: str) -> Tensor:
-    """A vector [d] of the server's memory; zero before the first round."""
+    """A vector [d] in the server's memory; zero before the first round."""
     return server.memory[name] if name in server.memory else server.x.new_zeros(server.sizes.d)

@@ -1,4 +1,4 @@
-"""FedCM: every local step has a share of the cohort's last direction, which the server sends."""
+"""FedCM: every local step includes a share of the cohort's last direction, which the server sends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ MOMENTUM = "fedcm"
 class FedCM(Drift):
     """Local steps along (1 - beta) g_i + beta m, where m is the mean direction of all local steps of the last round.
 
-    Clients keep nothing and upload nothing more. Since m is itself made in this way, it is an exponential average of
-    the weighted gradients of many cohorts: less noise, and a direction that clients have in common. In the first round
-    steps are along g_i alone.
+    Clients keep no state and upload nothing extra. Since m is computed recursively, it is an exponential average of the
+    weighted gradients of many cohorts, with less noise and common to all clients. In the first round steps are along
+    g_i alone.
 
     With changing weights, m = (1 - beta) Σ_s beta^s Σ_k w_k^(t-s) ∇F_k: as long as the gradients change little, this is
-    the direction of the average weights (1 - beta) Σ_s beta^s w^(t-s). New weights take about 1 / (1 - beta) rounds.
+    the direction of the average weights (1 - beta) Σ_s beta^s w^(t-s). New weights take effect over about
+    1 / (1 - beta) rounds.
 
     Args:
         beta: the share of m.
@@ -52,7 +53,7 @@ class FedCM(Drift):
 
     def start(self, client: Client, message: Message) -> Correct:
         m = message["m"].to(client.state.x)
-        beta = self.beta if m.any() else 0.0  # there is none yet
+        beta = self.beta if m.any() else 0.0  # there is no direction yet
 
         def blend(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
             grad.lerp_(m, beta)

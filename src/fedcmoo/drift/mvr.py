@@ -1,4 +1,4 @@
-"""MVR: every local step is corrected by the gradient of its own batch at the model of the round before."""
+"""MVR: every local step is corrected by the gradient of its batch at the model of the previous round."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LAST_MODEL = "last-model"
 
 @dataclass(frozen=True)
 class MVR(FedCM):
-    """Local steps along g_i(y) + beta (m - g_i(x')), where x' is the global model of the round before.
+    """Local steps along g_i(y) + beta (m - g_i(x')), where x' is the global model of the previous round.
 
     m is the mean direction of all local steps of that round, as in `FedCM`. Both gradients are of the same batch, so
-    what is special to the batch and to the clients of the cohort largely cancels, and m stands in its place. Clients
-    keep nothing and upload nothing more, are sent x' and m besides x, and compute two gradients a step. In the first
-    round steps are along g_i alone.
+    the deviations of the batch and of the cohort's clients largely cancel and are replaced by m. Clients keep no state
+    and upload nothing extra, are sent x' and m besides x, and compute two gradients per step. In the first round
+    steps are along g_i alone.
 
-    With changing weights, m belongs to the weights w' of the round before, and g_i(x') to those of this round: the
+    With changing weights, m belongs to the weights w' of the previous round, and g_i(x') to those of this round: the
     direction has an error of beta Σ_k (w'_k - w_k) ∇F_k, which vanishes as the weights settle.
 
     Args:

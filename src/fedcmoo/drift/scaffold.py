@@ -1,4 +1,4 @@
-"""SCAFFOLD: each client remembers in which direction it differs from the others, and subtracts the difference."""
+"""SCAFFOLD: each client remembers how its direction differs from the others', and subtracts the difference."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Scaffold(Drift):
 
         c_i <- c_i - c + (x - y_i) / (K η_c)        c <- c + n/N (mean_i (x - y_i) / (K η_c) - c)
 
-    The second line is the mean of the first ones, which the server computes from the mean update alone: clients upload
-    nothing else, keep d numbers, and are sent d more than the model.
+    The second formula is the mean of the first over clients, which the server computes from the mean update alone:
+    clients upload nothing extra, keep d numbers, and are sent d numbers besides the model.
 
-    With changing weights, c_i stands for Σ_k w_k ∇f_{i,k} with the weights of the round in which client i last took
+    With changing weights, c_i estimates Σ_k w_k ∇f_{i,k} with the weights of the round in which client i last took
     part. The corrections c - c_i of all clients add up to zero whatever those weights were, so old weights do not pull
-    the model towards an objective. They leave drift: a client's direction differs from that of exact variates by
-    Σ_k (w_k - w'_k) (∇f_{i,k} - ∇F_k), in proportion to the change of the weights, and vanishing with it.
+    the model towards an objective. But some drift remains: a client's direction differs from that with exact variates
+    by Σ_k (w_k - w'_k) (∇f_{i,k} - ∇F_k), which is proportional to the change of the weights and vanishes with it.
 
     References:
         Karimireddy, Kale, Mohri, Reddi, Stich and Suresh. SCAFFOLD: Stochastic controlled averaging for federated

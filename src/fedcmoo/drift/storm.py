@@ -1,4 +1,4 @@
-"""STORM within a round: momentum whose error is repaired by the gradient of the same batch at the previous point."""
+"""STORM within a round: momentum corrected by the gradient of the same batch at the previous point."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedcmoo.messages import Message
 
 @dataclass(frozen=True)
 class Storm(FedCM):
-    """Local steps along v, which starts from the direction m that the server sends and is carried along the steps.
+    """Local steps along v, which starts from the direction m that the server sends and is updated in every step.
 
         v_0 = (1 - beta) g(y_0) + beta m        v_k = g(y_k) + beta (v_{k-1} - g(y_{k-1}))
 
-    Both gradients of the second formula are of the same batch, so their difference is small where the steps are, and v
-    has less noise than g. m is the mean of all v of the last round, as in `FedCM`, and so is what changing weights do
-    to it. Clients keep nothing and upload nothing more, but compute two gradients a step.
+    Both gradients of the second formula are of the same batch, so their difference is small if the steps are, and v has
+    less noise than g. m is the mean of all v of the last round, and changing weights affect it as in `FedCM`. Clients
+    keep no state and upload nothing extra, but compute two gradients per step.
 
     Args:
         beta: 1 - a in STORM's paper: the share of the old direction.

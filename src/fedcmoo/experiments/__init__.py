@@ -1,4 +1,4 @@
-"""The ready-made problems, by name: frozen settings with `build(seed, data) -> Problem`.
+"""Ready-made problems by name: frozen settings with `build(seed, data) -> Problem`.
 
 >>> from fedcmoo.experiments import PROBLEMS
 >>> problem = PROBLEMS["two-digits"](clients=10).build(seed=0)
@@ -28,4 +28,4 @@ PROBLEMS: dict[str, type[ReadyProblem]] = {
         *(MultiMNIST, MNISTFMNIST, CIFAR10MNIST, CelebA, CelebA5, QM9, OwnProblem),
     )
 }
-"""By the name that `fedcmoo run` and `fedcmoo list` use."""
+"""Problem classes by the name used in `fedcmoo run` and `fedcmoo list`."""

@@ -1,4 +1,4 @@
-"""What a ready-made problem is."""
+"""The interface of ready-made problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReadyProblem(Protocol):
     def __init__(self, **settings: Any) -> None: ...
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """How unevenly `build` with the same arguments deals out the objectives' labels."""
+        """The label skew over clients of `build` with the same arguments."""
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem; the seed drives validation split, partition and initial model."""
+        """Build the problem; the seed determines validation split, partition and initial model."""

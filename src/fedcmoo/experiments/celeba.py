@@ -1,4 +1,4 @@
-"""CelebA: forty attributes of a face, as forty objectives or as five groups of eight."""
+"""CelebA: forty attributes of a face as forty objectives, or in five groups of eight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")
 """The attributes whose eight combinations the partition skews."""
 
 MEAN = (72.4, 82.9, 73.2)
-"""What the authors' runs subtract from red, green and blue, of 255."""
+"""The means of red, green and blue (0 to 255) that the authors' runs subtract."""
 
 GROUPS = (
     [
@@ -64,7 +64,8 @@ GROUPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class CelebAProblem(ImageProblem):
-    """What both CelebA problems share: 32x32 faces with the official split, skewed by combinations of three attributes.
+    """Base class of both CelebA problems: 32x32 faces with the official split, skewed by combinations of three
+    attributes.
 
     `MEAN` is subtracted from the pixels, which are then divided by 255. The model is ResNet-18 with group normalisation
     (11.2 million parameters).
@@ -72,14 +73,14 @@ class CelebAProblem(ImageProblem):
 
     @abstractmethod
     def targets(self, attributes: Tensor) -> tuple[Tensor, ...]:
-        """The objectives' targets, of attributes 0 and 1 as uint8 [n, 40]."""
+        """The objectives' targets from the attributes (0 or 1), uint8 [n, 40]."""
 
     @abstractmethod
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
         """The attributes by name, 0 or 1, [n]."""
 
     def splits(self, data: Path | None) -> Splits:
-        """CelebA's own three parts."""
+        """The three parts of CelebA's official split."""
         faces = load_celeba(data_folder(data))
         train, validation, test = (
             ImageData(
@@ -114,7 +115,7 @@ class CelebA(CelebAProblem):
         return {name: target.numpy() for name, target in zip(ATTRIBUTES, train.targets, strict=True)}
 
     def objectives(self) -> list[Objective]:
-        """One per attribute, with its accuracy."""
+        """One objective per attribute, with its accuracy."""
         return [Objective(name, losses.nll, metrics=[accuracy]) for name in ATTRIBUTES]
 
     def model(self) -> nn.Module:
@@ -135,7 +136,7 @@ class CelebA5(CelebAProblem):
         return tuple(attributes[:, columns].float() for columns in groups)
 
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
-        """The columns of the groups' targets."""
+        """The attributes by name, from the columns of the groups' targets."""
         return {
             name: target[:, column].long().numpy()
             for group, target in zip(GROUPS, train.targets, strict=True)
@@ -143,7 +144,7 @@ class CelebA5(CelebAProblem):
         }
 
     def objectives(self) -> list[Objective]:
-        """One per group, with the mean accuracy of its attributes."""
+        """One objective per group, with the mean accuracy of its attributes."""
         right = Metric("accuracy", losses.attribute_accuracy)
         return [Objective(f"group {i}", losses.binary, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
 

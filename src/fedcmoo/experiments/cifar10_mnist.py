@@ -22,13 +22,13 @@ from fedcmoo.problem import Transform
 class CIFAR10MNIST(ComposedPairs):
     """A CIFAR-10 picture with an MNIST digit in its middle; objectives: the picture's class and the digit.
 
-    The model is a convolutional network of 1,726,508 parameters. The standard deviations of the normalisation are those
-    of the authors' runs, means over images of each image's own.
+    The model is a convolutional network of 1,726,508 parameters. As in the authors' runs, the normalisation divides by
+    the mean over images of each image's standard deviation.
 
     Args:
-        digit: "blended" mixes the whole digit into the picture, as in the authors' runs; "cropped" puts a smaller one
-            there, as the paper's text says.
-        rotation: training images are rotated by whole degrees up to this many either way.
+        digit: "blended" mixes the whole digit into the picture, as in the authors' runs; "cropped" inserts a smaller
+            one, as described in the paper's text.
+        rotation: training images are rotated by a whole number of degrees, at most this many in either direction.
         flip: probability with which a training batch is flipped left to right.
     """
 
@@ -65,7 +65,7 @@ class CIFAR10MNIST(ComposedPairs):
         return {"blended": blend, "cropped": inset}[self.digit](first, second, i, j)
 
     def composition(self) -> Mapping[str, str | int]:
-        """How the digit is put there."""
+        """The setting that determines how the digit is inserted."""
         return {"digit": self.digit}
 
     def transform(self) -> Transform | None:

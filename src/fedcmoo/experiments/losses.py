@@ -1,4 +1,4 @@
-"""Losses of the ready-made problems. They are functions of a module, so that they can be sent to worker processes."""
+"""Losses of the ready-made problems, defined at module level so that they can be pickled for worker processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def nll(output: Tensor, target: Tensor) -> Tensor:
 def l2(output: Tensor, target: Tensor) -> Tensor:
     """The squared l2 distance of the predicted probabilities to the one-hot target, mean over classes and batch.
 
-    Logits [B, C], targets int64 [B]. The paper says "l2-norm loss" and no more; this reading is ours, chosen among four
-    because it shows what Table 2 shows. On MultiMNIST, not federated, one run each: its gradients are a fiftieth of
-    those of `nll` or less, so the mean of both losses leaves the first digit at chance (12 % after 4,000 steps with
-    learning rate 0.3, 91 % for the second), and alone it is learnt (89 % after 3,000 steps with 0.6). In the mean, the
-    sum over classes was learnt in part (33 % after 1,500 steps), the distance without the square (15 % after 4,000) and
-    the squared error of the logits (12 % after 1,500) hardly; alone, the distance without the square saturated.
+    Logits [B, C], targets int64 [B]. The paper only says "l2-norm loss"; of four interpretations we chose this one
+    because it reproduces the effect in Table 2. On MultiMNIST, not federated, one run each: its gradients are a
+    fiftieth of those of `nll` or less, so the mean of both losses leaves the first digit at chance (12 % after 4,000
+    steps with learning rate 0.3, 91 % for the second), whereas trained alone it is learnt (89 % after 3,000 steps with
+    0.6). In the mean, the sum over classes was learnt in part (33 % after 1,500 steps), the distance without the square
+    (15 % after 4,000) and the squared error of the logits (12 % after 1,500) hardly; alone, the distance without the
+    square saturated.
     """
     one_hot = functional.one_hot(target, output.shape[1]).to(output.dtype)
     return functional.mse_loss(torch.softmax(output, dim=1), one_hot)
@@ -31,7 +32,7 @@ def l2(output: Tensor, target: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scaled:
-    """A loss times a constant factor: the same objective in another unit."""
+    """A loss multiplied by a constant factor, i.e. the same objective in another unit."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
     factor: float
@@ -46,7 +47,7 @@ def binary(output: Tensor, target: Tensor) -> Tensor:
 
 
 def attribute_accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """The share of attributes told right: logits [B, A], targets 0.0 and 1.0 [B, A]."""
+    """The share of attributes predicted correctly: logits [B, A], targets 0.0 and 1.0 [B, A]."""
     return ((output > 0) == (target > 0.5)).to(torch.float64).mean()
 
 

@@ -1,4 +1,4 @@
-"""One handwritten digit, three losses of different kinds and scales."""
+"""One handwritten digit with three losses of different kinds and scales."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcmoo.problem import Objective, accuracy
 
 @dataclass(frozen=True, kw_only=True)
 class MixedDigits(TableProblem):
-    """scikit-learn's handwritten digits: which digit it is, its pixels, and its value as a number.
+    """scikit-learn's handwritten digits: classify the digit, reconstruct its pixels, and regress its value.
 
     The losses are a cross-entropy, the mean squared error of 64 pixels in [0, 1], and the squared error of the value
     from 0 to 9. An untrained model has losses of about 2.3, 0.2 and 28.

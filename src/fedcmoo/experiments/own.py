@@ -1,4 +1,4 @@
-"""A problem of one's own, by the name of the module that has it: so the command line can run it."""
+"""User-defined problems, named by their module so that the command line can run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcmoo.settings import SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class OwnProblem:
-    """A `Problem` in a module of yours, or what a function there returns.
+    """A `Problem` defined in a user's module, or returned by a function there.
 
     The module is one that Python can import in the working directory: `tasks:problem` is `problem` in `tasks.py`. A
     function that takes an argument gets the seed, so that it can seed the initial model and the split of the data.
@@ -38,13 +38,13 @@ class OwnProblem:
             raise ValueError(f"a problem of your own must be given as MODULE:NAME, but got {self.source!r}")
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """The clients' sizes; what labels are is not known."""
+        """The clients' sizes only, since the labels are unknown."""
         problem = self.build(seed, data)
         ends = np.cumsum([len(problem.client(i)) for i in range(problem.N)])
         return measure_skew(Partition(np.split(np.arange(ends[-1]), ends[:-1]), int(ends[-1])), {})
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem."""
+        """Import the problem, or call the function that returns it."""
         found = self._find()
         if callable(found):
             found = found(seed) if inspect.signature(found).parameters else found()

@@ -1,4 +1,4 @@
-"""What MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST have in common: pairs of images, composed and kept."""
+"""Common parts of MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST: pairs of images, composed and cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [n, ...] and their labels [n]."""
 
 VERSION = 2
-"""Part of the name of what is kept on disk: raise it whenever the composition changes."""
+"""Version in the name of the cached files: increase it whenever the composition changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class ComposedPairs(TwoObjectives):
 
     Args:
         train_pairs: the number of training pairs, before some are held out for validation.
-        test_pairs: the number of test pairs, made of the data sets' test parts.
-        rotation: training images are rotated by up to this many degrees either way.
-        composition_seed: which images are paired.
+        test_pairs: the number of test pairs, made from the data sets' test parts.
+        rotation: training images are rotated by up to this many degrees in either direction.
+        composition_seed: the seed that determines which images are paired.
         validation_share: share of the training pairs held out for validation.
     """
 
@@ -61,27 +61,28 @@ class ComposedPairs(TwoObjectives):
 
     @abstractmethod
     def sources(self, folder: Path, train: bool) -> list[Path]:
-        """The files that the pairs are made of."""
+        """The files from which the pairs are made."""
 
     @abstractmethod
     def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
-        """The images that are first and those that are second in a pair."""
+        """The images for the first and for the second member of the pairs."""
 
     @abstractmethod
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
         """The pairs (first[i], second[j]) as images [pairs, C, H, W]."""
 
     def composition(self) -> Mapping[str, str | int]:
-        """Settings that change what `combine` makes."""
+        """The settings that change the result of `combine`."""
         return {}
 
     def splits(self, data: Path | None) -> Splits:
-        """Training and test pairs; there is no validation part, so one is held out of the training pairs."""
+        """Training and test pairs. There is no validation part, so some training pairs are held out."""
         folder = data_folder(data)
         return Splits(self._part(folder, True), None, self._part(folder, False))
 
     def hold_out(self, samples: int, seed: int) -> tuple[IntArray, IntArray]:
-        """A random share of the pairs; being first members once only, their first images are new to the clients."""
+        """A random share of the pairs. Images are first members only once, so the first images are new to the
+        clients."""
         order = numpy_generator(seed, self.name, "validation").permutation(samples)
         cut = round(samples * self.validation_share)
         return order[cut:], order[:cut]

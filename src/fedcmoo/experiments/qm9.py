@@ -22,27 +22,27 @@ from fedcmoo.randomness import numpy_generator, seeded
 
 
 class Molecules(NamedTuple):
-    """Which molecules are for what."""
+    """The indices of training, validation and test molecules, and the partition."""
 
     train: IntArray
     validation: IntArray
     test: IntArray
     partition: Partition
-    """Of the training molecules, in terms of all."""
+    """The partition of the training molecules, as indices into all molecules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QM9:
     """Regression of eleven properties of molecules, given as complete graphs of atoms; mean squared error for each.
 
-    Molecules are drawn and dealt out at random. Targets are standardised with the mean and deviation of the
+    Molecules are drawn and distributed at random. Targets are standardised with the mean and deviation of the
     training molecules. The model is a graph network of 617,675 parameters. Needs the extra `qm9`.
 
     Args:
         clients: the number of clients N.
         train_molecules: the number of training molecules of all clients together.
-        validation_molecules: of validation molecules.
-        test_molecules: of test molecules.
+        validation_molecules: the number of validation molecules.
+        test_molecules: the number of test molecules.
     """
 
     name: ClassVar[str] = "qm9"
@@ -63,7 +63,7 @@ class QM9:
             )
 
     def draw(self, seed: int, molecules: int) -> Molecules:
-        """Draw training, validation and test molecules from so many, and deal the first out to the clients."""
+        """Draw training, validation and test molecules from a given number, and distribute the first to the clients."""
         wanted = (self.train_molecules, self.validation_molecules, self.test_molecules)
         if sum(wanted) > molecules:
             raise ValueError(
@@ -76,11 +76,12 @@ class QM9:
         return Molecules(train, validation, test, parts.of(train, molecules))
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """The clients' sizes: regression has no labels to count."""
+        """The clients' sizes only, since regression has no labels to count."""
         return measure_skew(self.draw(seed, len(load_qm9(data_folder(data))["sizes"])).partition, {})
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem with its data; the seed drives the draw of molecules, the partition and the initial model."""
+        """Build the problem with its data; the seed determines the molecules drawn, the partition and the initial
+        model."""
         arrays = {name: torch.from_numpy(array) for name, array in load_qm9(data_folder(data)).items()}
         drawn = self.draw(seed, len(arrays["sizes"]))
         raw = arrays["targets"]

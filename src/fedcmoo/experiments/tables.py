@@ -1,4 +1,4 @@
-"""What the small problems on tables have in common: hold a test part out, deal the rest out to clients."""
+"""Common parts of the small tabular problems: hold out a test part, distribute the rest to clients."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import numpy_generator, seeded
 
 TEST_SHARE = 0.25
-"""Share of the samples of each label that is held out for the test."""
+"""Share of each label's samples that is held out for testing."""
 
 
 class Table(NamedTuple):
-    """Samples as they lie in a table.
+    """The samples of a tabular data set.
 
     Attributes:
         inputs: float32 [n, p].
-        targets: by objective, what its loss compares outputs with, [n, ...].
-        labels: of each sample, int64 [n]: the test part has the same shares of them, the partition skews them.
+        targets: the targets of each objective by name, [n, ...].
+        labels: the label of each sample, int64 [n]; the test split is stratified by it, and the partition skews it.
     """
 
     inputs: Tensor
@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TableProblem(ABC):
-    """Settings that the problems on tables share.
+    """Settings shared by the tabular problems.
 
     Args:
         clients: the number of clients N.
@@ -70,14 +70,14 @@ class TableProblem(ABC):
 
     @abstractmethod
     def model(self, inputs: int) -> nn.Module:
-        """A freshly initialised model for so many input features."""
+        """A freshly initialised model for a given number of input features."""
 
     def partition(self, labels: IntArray, rng: np.random.Generator) -> Partition:
-        """Deal the training samples with these labels out to the clients."""
+        """Distribute the training samples with these labels to the clients."""
         return dirichlet(labels, self.clients, self.alpha, rng)
 
     def federate(self, seed: int) -> tuple[Table, IntArray, Partition]:
-        """The table, its test samples, and the partition of the other ones."""
+        """The table, its test samples, and the partition of the remaining samples."""
         table = self.table()
         rng = numpy_generator(seed, self.name, "split")
         of_label = [rng.permutation(np.flatnonzero(table.labels == label)) for label in np.unique(table.labels)]
@@ -88,12 +88,12 @@ class TableProblem(ABC):
         return table, test, parts.of(train, len(table.labels))
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """How unevenly `build` with the same seed deals out the labels."""
+        """The label skew over clients of `build` with the same seed."""
         table, _, partition = self.federate(seed)
         return measure_skew(partition, {"label": table.labels})
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem with its data; the seed drives test split, partition and initial model. No data folder is read.
+        """Build the problem; the seed determines test split, partition and initial model. No data folder is read.
 
         Inputs are standardised with the mean and deviation of the clients' samples.
         """

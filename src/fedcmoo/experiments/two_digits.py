@@ -1,4 +1,4 @@
-"""Two handwritten digits side by side: the problem to start with, with nothing to download."""
+"""Two handwritten digits side by side: a first problem to try, without downloads."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fedcmoo.models.lenet import LeNet
 class TwoDigits(TwoObjectives):
     """Pairs of scikit-learn's handwritten digits on a 28x28 canvas; objectives: the left and the right digit.
 
-    Training, validation and test pairs are made of different digits. The model is the LeNet-like network
+    Training, validation and test pairs are made from different digits. The model is the LeNet-like network
     (34,635 parameters).
 
     Args:
         train_pairs: the number of training pairs of all clients together.
-        validation_pairs: of validation pairs.
-        test_pairs: of test pairs.
-        dropout: of the model; none by default, since training is short.
-        composition_seed: which digits are paired, and where they stand.
+        validation_pairs: the number of validation pairs.
+        test_pairs: the number of test pairs.
+        dropout: the model's dropout probability; zero by default, since training is short.
+        composition_seed: the seed that determines which digits are paired and where they are placed.
     """
 
     name: ClassVar[str] = "two-digits"

@@ -1,4 +1,4 @@
-"""Gram estimators: how the server learns the M x M Gram matrix of the objectives' gradients."""
+"""Gram estimators, with which the server learns the M x M Gram matrix of the objectives' gradients."""
 
 from fedcmoo.gram.base import JACOBIAN, Gram, OnePhase, check_gram, gram_matrix, one_phase
 from fedcmoo.gram.exact import Exact

@@ -1,4 +1,4 @@
-"""Gram estimators: ways for the server to learn G = (1/n Σ h_i)^T (1/n Σ h_i) from its cohort."""
+"""The interface of Gram estimators, which estimate G = (1/n Σ h_i)^T (1/n Σ h_i) from the cohort."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]
-"""Asks the cohort; returns G, float64 [M, M], and the sums of the ask that other contributions travelled with."""
+"""Asks the cohort; returns G, float64 [M, M], and the sums of the ask that included the other contributions."""
 
 GRAM_SHARE = 0.25
-"""The Gram matrix's share of an upload that is divided between it and the update."""
+"""The share of the Gram matrix in an upload that is divided between it and the update."""
 
 JACOBIAN = "jacobian"
 """The name of an estimator's first contribution."""
 
 ROUNDING = 1e-3
-"""Of products of gradients in float32, relative to the largest."""
+"""The tolerance for products of gradients in float32, relative to the largest."""
 
 COLUMNS = 2**15
-"""Columns of a product of Jacobians that are multiplied at a time."""
+"""The number of columns multiplied at a time in a product of Jacobians."""
 
 
 class Gram(ABC):
-    """ApproxGramJacobian in one of its variants.
+    """A variant of ApproxGramJacobian, which estimates the Gram matrix.
 
-    `asks_cohort` says that every client of the cohort computes its Jacobian for it, so that local training can take
-    its first step from it.
+    `asks_cohort` says that every client of the cohort computes its Jacobian, so that local training can reuse it for
+    the first step.
     """
 
     asks_cohort: ClassVar[bool] = True
 
     @abstractmethod
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
-        """What clients compute, by name; a stochastic Jacobian takes `batch_size` samples."""
+        """The clients' contributions by name; a stochastic Jacobian uses `batch_size` samples."""
 
     def within(self, upload: float) -> Gram:
-        """The estimator with an upload of so many times d numbers, for those that take any."""
+        """The estimator with an upload of a given multiple of d numbers; raises if its upload cannot be set."""
         raise ValueError(
             f"the whole upload can be set with gram = 'sketch', but gram is {type(self).__name__}; "
             "set its budget, update and update_budget one by one"
@@ -54,27 +54,27 @@ class Gram(ABC):
 
     @abstractmethod
     def estimate(self, server: Server, *others: str) -> Estimate:
-        """One estimate of G over the shared parameters.
+        """Estimate G over the shared parameters.
 
         Args:
             server: the server.
-            others: contributions of the method that are asked for at the same time.
+            others: contributions of the method to request at the same time.
         """
 
 
 class OnePhase(Gram):
-    """An estimator that needs one contribution: G is a function of its sums."""
+    """An estimator with a single contribution, from whose sums it computes G."""
 
     @abstractmethod
     def contribution(self, batch_size: int | None) -> Contribution:
-        """What clients compute."""
+        """The clients' contribution."""
 
     @abstractmethod
     def combine(self, sums: Sums) -> Matrix:
         """G, float64 [M, M], from the sums of the contribution."""
 
     def message(self, server: Server) -> Message:
-        """What clients are sent."""
+        """The message that clients are sent."""
         return Message()
 
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
@@ -88,12 +88,12 @@ class OnePhase(Gram):
 def check_own(own: Tensor, sender: str, rest: Tensor | None = None) -> None:
     """Raise `BadMessageError` unless `own` (+ `rest`) is what h^T h of some h can be, up to rounding.
 
-    It must be symmetric, and |g_jk|² <= g_jj g_kk: no client has gradients whose product exceeds their norms.
+    It must be symmetric, and |g_jk|² <= g_jj g_kk by the Cauchy-Schwarz inequality.
 
     Args:
-        own: what a client sent, [M, M].
-        sender: who it was.
-        rest: the part that the server has from elsewhere, [M, M]; None for zero.
+        own: the matrix that a client sent, [M, M].
+        sender: the name of the client.
+        rest: the part that the server already has, [M, M]; None for zero.
     """
     own64 = own.double()
     G = own64 if rest is None else own64 + rest.double()
@@ -106,13 +106,13 @@ def check_own(own: Tensor, sender: str, rest: Tensor | None = None) -> None:
 
 
 def check_gram(gram: Gram) -> None:
-    """Raise unless it is an estimator, so that a mistake shows before work starts."""
+    """Raise unless it is an estimator, so that mistakes are found before work starts."""
     if not isinstance(gram, Gram):
         raise TypeError(f"gram must be an estimator such as Sketch(), but got {gram!r}")
 
 
 def one_phase(gram: Gram) -> OnePhase:
-    """The estimator itself; raises unless its one contribution can travel with the updates."""
+    """Return the estimator; raises unless it has a single contribution that can be sent with the updates."""
     if not isinstance(gram, OnePhase):
         raise ValueError(
             f"trips = 1 needs a Gram estimator with one phase such as Sketch(), but {type(gram).__name__} has more; "
@@ -122,14 +122,14 @@ def one_phase(gram: Gram) -> OnePhase:
 
 
 def columns(d: int) -> Iterator[slice]:
-    """The columns of [M, d] in blocks, so that what is computed from them needs no memory of that size."""
+    """Slices that cut the columns of [M, d] into blocks, so that computations need no memory of that size."""
     for start in range(0, d, COLUMNS):
         yield slice(start, start + COLUMNS)
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """a b^T in float64 [M, M], for gradients as rows [M, d] (the paper's A^T B): products of blocks of columns in the
-    rows' own precision, added up in float64."""
+    rows' precision, summed in float64."""
     if a.shape[1] <= COLUMNS:  # slicing takes longer than the product of small gradients
         return (a @ b.T).double()
     first, *others = ((a[:, block] @ b[:, block].T).double() for block in columns(a.shape[1]))
@@ -139,7 +139,7 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
 def gram_matrix(h: Tensor, noise: float = 0.0) -> Matrix:
     """G = h h^T, float64 [M, M], for gradients as rows [M, d].
 
-    Where N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is taken off.
+    If N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is subtracted.
     """
     G: Matrix = inner(h, h).cpu().numpy()
     return G - h.shape[1] * noise**2 * np.eye(len(G)) if noise else G

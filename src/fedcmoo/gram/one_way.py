@@ -23,7 +23,7 @@ class OneWay(OnePhase):
 
     Args:
         compressor: Q.
-        budget: what a client uploads, in multiples of d numbers.
+        budget: a client's upload, in multiples of d numbers.
     """
 
     compressor: Compressor = field(default=RandomizedSVD(), metadata={"registry": COMPRESSORS})

@@ -1,4 +1,4 @@
-"""The Gram matrix from a random sketch that all clients share."""
+"""Estimate the Gram matrix from a random sketch that all clients share."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LEAST_BYTES = 64
 
 @dataclass(frozen=True)
 class Sketch(OnePhase):
-    """A random projection that all clients share, in a few bits an entry: the least error for the least traffic.
+    """Estimates G from a shared random projection with few bits per entry: the least error for the least traffic.
 
-    All clients project their Jacobian by one random matrix S, drawn from a seed that the server sends.
+    All clients project their Jacobian with the same random matrix S, drawn from a seed that the server sends.
     Client i uploads y_i ≈ S h_i, k x M numbers of `bits` bits, rounded at random without bias; and the small matrix
     C_i = h_i^T h_i - y_i^T y_i, which makes its own term exact. The sketch is linear, so the mean of sketches is the
     sketch of the mean, and
@@ -36,15 +36,15 @@ class Sketch(OnePhase):
 
     is unbiased (and may have slightly negative eigenvalues, as errors have both signs). Only products of different
     clients have an error, which falls as 1/sqrt(k) whatever the Jacobian's spectrum. Few bits and a longer sketch are
-    better than the reverse, since both errors average out and four bits already add little; where all d entries fit,
-    the bits grow instead.
+    better than the reverse, since both errors average out and four bits already add little; if all d entries fit, the
+    bits increase instead.
 
     Args:
-        budget: what a client uploads, in multiples of d numbers of 32 bits, everything included. Only where that would
-            leave less than 64 bytes for the sketch of a gradient (small models, many objectives) it uploads that much
-            and the M x M matrix.
-        bits: of an entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
-            secure aggregation gives them.
+        budget: a client's total upload, in multiples of d numbers of 32 bits. Only if that leaves less than 64 bytes
+            for the sketch of a gradient (small models, many objectives), it uploads 64 bytes per gradient and the M x M
+            matrix.
+        bits: bits per entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
+            secure aggregation provides.
         correction: whether clients send C_i. Without it, G has a larger error and a bias from the rounding to few
             bits, but the sketch is all that leaves a client, as differential privacy requires.
 

@@ -19,8 +19,8 @@ from fedcmoo.types import Matrix
 class SumOfGrams(OnePhase):
     """G ≈ 1/n² Σ_i h_i^T h_i: only the terms with j = i of appendix B's expansion, at an upload of M² numbers.
 
-    The paper says that it is scaled "properly" but not how. Rules that do not depend on G's scale, such as FindWeights,
-    are not affected; with this scale the terms that are present are exact.
+    The paper says that it is scaled "properly", but not how. Rules that do not depend on G's scale, such as
+    FindWeights, are not affected; with this scale the terms that are present are exact.
     """
 
     def contribution(self, batch_size: int | None) -> Contribution:

@@ -1,4 +1,4 @@
-"""ApproxGramJacobian, two-way (Algorithm 5, appendix B): a download of the compressed sum repairs part of the error."""
+"""ApproxGramJacobian, two-way (Algorithm 5, appendix B): downloading the compressed sum corrects part of the error."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from fedcmoo.types import Matrix
 
 @dataclass(frozen=True)
 class TwoWay(Gram):
-    """One-way's upload, then a download of the compressed sum, with which clients repair part of the error.
+    """The one-way upload, followed by a download of the compressed sum, with which clients correct part of the error.
 
-    As appendix B has it, with ĥ_i = Q(h_i), the residual R_i = h_i - ĥ_i and n clients,
+    As in appendix B, with ĥ_i = Q(h_i), the residual R_i = h_i - ĥ_i and n clients,
 
         n² G = Σ_i h_i^T h_i + Σ_i Σ_{j≠i} ĥ_i^T ĥ_j + Σ_i Σ_{j≠i} (R_i^T ĥ_j + ĥ_j^T R_i) + Σ_i Σ_{j≠i} R_i^T R_j
                own             compressed              mixed                                 dropped
 
-    `own` comes from the clients exactly, [M, M] each. `compressed` is (Σ ĥ)^T (Σ ĥ) - Σ ĥ_i^T ĥ_i, for which the server
-    has all it needs. For `mixed` the server sends Q(Σ ĥ_j), and client i replies with R_i^T (Q(Σ ĥ_j) - ĥ_i), [M, M].
-    The paper writes `mixed` as 2 Σ R_i^T (…); here it is that matrix plus its transpose, which G's symmetry asks for.
+    `own` comes from the clients exactly, [M, M] each. `compressed` is (Σ ĥ)^T (Σ ĥ) - Σ ĥ_i^T ĥ_i, which the server can
+    compute. For `mixed` the server sends Q(Σ ĥ_j), and client i replies with R_i^T (Q(Σ ĥ_j) - ĥ_i), [M, M].
+    The paper writes `mixed` as 2 Σ R_i^T (…); here it is that matrix plus its transpose, since G is symmetric.
 
     Args:
-        compressor: Q, of clients and server.
-        budget: what a client uploads, and downloads, in multiples of d numbers; the M x M matrices come on top.
+        compressor: Q, used by clients and server.
+        budget: a client's upload, and its download, in multiples of d numbers, without the M x M matrices.
     """
 
     compressor: Compressor = field(default=RandomizedSVD(), metadata={"registry": COMPRESSORS})
@@ -70,7 +70,7 @@ class TwoWay(Gram):
         """n² G, float64 [M, M]."""
         own = sums["own"].double()
         compressed = inner(sums["h"], sums["h"]) - sums["compressed_own"]
-        mixed = corrections["mixed"].double() * (sums.P / corrections.P)  # should a client have failed since
+        mixed = corrections["mixed"].double() * (sums.P / corrections.P)  # in case a client has failed since
         return own + compressed + mixed + mixed.T
 
 
@@ -88,7 +88,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
     def encode(self, arrays: Arrays, client: Client) -> Message:
         code = super().encode(arrays, client)
         if client.first is not None and torch.equal(arrays["h"], client.shared_jacobian(self.batch_size)):
-            client.first.codes[JACOBIAN] = code  # no stage has changed h: it is what the correction needs
+            client.first.codes[JACOBIAN] = code  # no stage has changed h, which the correction needs
         return Message(**code, own=arrays["own"])
 
     def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
@@ -100,7 +100,7 @@ class CompressedJacobianAndGram(CompressedJacobian):
 
 @dataclass(frozen=True)
 class Correction(Contribution):
-    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). Where ĥ_i was not kept, h_i is compressed again, with the same draws.
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i), given Q(Σ ĥ_j). If ĥ_i was not kept, h_i is compressed again, with the same draws.
 
     A client of weight p_i has sent p_i ĥ_i and its correction will be multiplied by p_i², so it divides the sum by p_i.
     """
@@ -131,7 +131,7 @@ class Correction(Contribution):
 
 
 def difference_product(a: Tensor, b: Tensor, minus: Tensor) -> Tensor:
-    """(a - minus) (b - minus)^T in float64 [M, M], of rows [M, d], without a difference of their size."""
+    """(a - minus) (b - minus)^T in float64 [M, M], for rows [M, d], without storing a difference of their size."""
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for block in columns(a.shape[1]):
         total += (a[:, block] - minus[:, block]) @ (b[:, block] - minus[:, block]).T

@@ -1,4 +1,4 @@
-"""The two-way estimator as the authors' runs had it, for comparison with the paper's table of estimators."""
+"""The two-way estimator of the authors' runs, for comparison with the paper's table of estimators."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedcmoo.rounds import Sizes
 from fedcmoo.sums import Sums
 
 CLEARLY_LARGER = 1.5
-"""The ratio of the norms of ĥ and R above which the residuals' own product is left out."""
+"""The ratio of the norms of ĥ and R above which the product of the residuals is left out."""
 
 
 @dataclass(frozen=True)
 class TwoWayAsRun(TwoWay):
-    """`TwoWay` with two differences, with which it is less exact (benchmarks/gram.md).
+    """`TwoWay` with two differences that make it less exact (benchmarks/gram.md).
 
-    `compressed` is Σ_i ĥ_i^T (Q(Σ ĥ_j) - ĥ_i), with the sum as it was sent to clients in place of the one that the
-    server has. And where the compressed parts are not clearly larger than the residuals, `dropped` is taken to be
-    (n - 1) Σ_i R_i^T R_i, as if all clients had the same residual.
+    `compressed` is Σ_i ĥ_i^T (Q(Σ ĥ_j) - ĥ_i), with the sum as sent to clients instead of the server's own. And if the
+    compressed parts are not clearly larger than the residuals, `dropped` is estimated as (n - 1) Σ_i R_i^T R_i, as if
+    all clients had the same residual.
     """
 
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:

@@ -1,4 +1,4 @@
-"""ApproxGramJacobian-T (appendix F.2): unbiased, from two independent cohorts."""
+"""ApproxGramJacobian-T (appendix F.2): an unbiased estimate from two independent cohorts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COHORTS = ("jacobian-1", "jacobian-2")
 
 @dataclass(frozen=True)
 class Unbiased(Gram):
-    """G = Y_1^T Y_2, where Y_j is the mean of Q(h_i) over the j-th of two cohorts, drawn anew for this purpose.
+    """G = Y_1^T Y_2, where Y_j is the mean of Q(h_i) over the j-th of two cohorts drawn for this estimate.
 
     The product of a mean with itself, as in the other estimators, is too large on average by the variance of the mean,
     from the choice of clients and batches; the product of two independent means is not. Q must be unbiased. The
@@ -31,12 +31,12 @@ class Unbiased(Gram):
 
     Args:
         compressor: Q: a quantizer, a random mask or the identity.
-        budget: what a client uploads, in multiples of d numbers. Two bits an entry, the least that the quantizer takes,
-            need M/16 and a little.
-        clients: n', the size of each cohort; None for that of the cohort that trains.
+        budget: a client's upload, in multiples of d numbers. Two bits per entry, the quantizer's minimum, need slightly
+            more than M/16.
+        clients: n', the size of each cohort; None for the size of the training cohort.
     """
 
-    asks_cohort: ClassVar[bool] = False  # it asks two other ones
+    asks_cohort: ClassVar[bool] = False  # it asks two other cohorts
 
     compressor: Compressor = field(default=Quantizer(), metadata={"registry": COMPRESSORS})
     budget: float = 1.0
@@ -67,7 +67,7 @@ class Unbiased(Gram):
 
 @dataclass(frozen=True)
 class IndependentJacobian(CompressedJacobian):
-    """Q(h_i) on a batch that is independent of all others in the round: a client may be in both cohorts, and train."""
+    """Q(h_i) on a batch independent of all others in the round, since a client may be in both cohorts and train."""
 
     purpose: str
 
@@ -78,5 +78,5 @@ class IndependentJacobian(CompressedJacobian):
         return super().encode(arrays, self.other(client))
 
     def other(self, client: Client) -> Client:
-        """The client with other random numbers."""
+        """The same client with other random numbers."""
         return replace(client, seed=derive(client.seed, self.purpose), first=None)

@@ -1,4 +1,4 @@
-"""Numbers that say how good a multi-objective result is: pure functions of losses, metrics and Gram matrices."""
+"""Measures of multi-objective results: pure functions of losses, metrics and Gram matrices."""
 
 from fedcmoo.metrics.delta_m import delta_m
 from fedcmoo.metrics.front import angle, hypervolume, non_dominated

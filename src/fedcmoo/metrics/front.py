@@ -1,4 +1,4 @@
-"""Numbers about points in the space of losses: which are dominated, how much they cover, where they point."""
+"""Measures of points in loss space: dominance, hypervolume, and the angle to a preference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcmoo.optional import require
 
 
 def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
-    """Which of n points [n, M] no other one dominates: is nowhere larger, and smaller somewhere. Bools [n].
+    """Which of n points [n, M] are dominated by no other (one nowhere larger and smaller somewhere). Bools [n].
 
     >>> non_dominated([[1, 2], [2, 1], [2, 2]]).tolist()
     [True, True, False]
@@ -22,8 +22,8 @@ def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
-    """The volume between the points [n, M] and a reference point [M]: of all that some point dominates and that
-    dominates the reference. Larger is better. Needs the extra `pareto`.
+    """The volume of the region that is dominated by some of the points [n, M] and dominates a reference point [M].
+    Larger is better. Needs the extra `pareto`.
 
     >>> hypervolume([[1, 2], [2, 1]], reference=[3, 3])
     3.0
@@ -32,7 +32,7 @@ def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
 
 
 def angle(losses: ArrayLike, preference: ArrayLike) -> float:
-    """Degrees between losses F [M] and the ray 1/r on which r_1 F_1 = … = r_M F_M: 0 where the preference [M] is met.
+    """Degrees between losses F [M] and the ray 1/r on which r_1 F_1 = … = r_M F_M: 0 if the preference [M] is met.
 
     >>> round(angle([1.0, 1.0], [1.0, 2.0]), 2)
     18.43
@@ -42,5 +42,5 @@ def angle(losses: ArrayLike, preference: ArrayLike) -> float:
     if length == 0:
         return 0.0
     F, ray = F / length, ray / np.linalg.norm(ray)
-    # The half-angle form keeps small angles exact, where an arc cosine loses half of the digits.
+    # The half-angle form is accurate for small angles, for which an arc cosine loses half of the digits.
     return float(np.degrees(2 * np.arctan2(np.linalg.norm(F - ray), np.linalg.norm(F + ray))))

@@ -1,4 +1,4 @@
-"""What the Gram matrix of a round says: how far from Pareto stationary, and how much the objectives conflict."""
+"""Measures from a round's Gram matrix: distance from Pareto stationarity, and conflict between the objectives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcmoo.weights.min_norm import min_norm
 
 
 def stationarity(G: Matrix) -> float:
-    """min over the simplex of ||Σ_k w_k ∇F_k||² = w^T G w: zero where x is Pareto stationary. G is [M, M].
+    """min over the simplex of ||Σ_k w_k ∇F_k||² = w^T G w: zero if x is Pareto stationary. G is [M, M].
 
     >>> stationarity(np.eye(2))
     0.5
@@ -21,7 +21,7 @@ def stationarity(G: Matrix) -> float:
 def conflict_angles(G: Matrix) -> Matrix:
     """The angles between the objectives' gradients in degrees, [M, M]; above 90 two objectives conflict.
 
-    A gradient of length zero has an angle of 90 with all others.
+    A zero gradient has an angle of 90 with all others.
 
     >>> conflict_angles(np.array([[1.0, -1.0], [-1.0, 2.0]])).round().tolist()
     [[0.0, 135.0], [135.0, 0.0]]
@@ -35,6 +35,6 @@ def conflict_angles(G: Matrix) -> Matrix:
 
 
 def of_round(G: Matrix) -> dict[str, float]:
-    """What is logged of every round that has a Gram matrix [M, M]: "stationarity" and "max_angle", the widest conflict
+    """The values logged in every round with a Gram matrix [M, M]: "stationarity" and "max_angle", the largest conflict
     angle."""
     return {"stationarity": stationarity(G), "max_angle": float(conflict_angles(G).max())}

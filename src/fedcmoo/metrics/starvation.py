@@ -1,4 +1,4 @@
-"""Objectives that a weighting rule leaves untrained."""
+"""Detect objectives that a weighting rule leaves untrained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUNDS = 10
 STANDS_STILL = 0.05
 
 NON_UNIFORMITY = "kl"
-"""The note of rounds whose weights bring the losses to a preference."""
+"""The note of rounds whose weights steer the losses towards a preference."""
 
 REMEDY = (
     "Unless it has converged, use weights=AtLeastEqual() (--weights at-least-equal), which gives every objective at "
@@ -22,9 +22,9 @@ REMEDY = (
 def starved(history: Sequence[Record]) -> list[str]:
     """The objectives that a weighting rule starves.
 
-    An objective is starved if its weight is below `LOW_WEIGHT` in all rounds from one evaluation to another one, at
-    least `ROUNDS` later, and its loss falls by less than the share `STANDS_STILL` in them. Weights that a rule
-    found are watched. Fixed ones, as in FedAvg, and those that meet a preference are what the user asked for.
+    An objective is starved if its weight is below `LOW_WEIGHT` in all rounds between two evaluations at least `ROUNDS`
+    apart, and its loss falls by less than the share `STANDS_STILL` between them. Only weights found by a rule are
+    checked. Fixed ones, as in FedAvg, and those that follow a preference are the user's choice.
 
     Args:
         history: the records of all rounds, from the first one.

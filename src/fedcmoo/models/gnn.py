@@ -15,7 +15,7 @@ WIDTH = 64
 
 
 class Set2Set(nn.Module):
-    """One vector for each graph, whatever the order of its nodes (Vinyals et al., Order Matters, 2016).
+    """One vector per graph, independent of the order of its nodes (Vinyals et al., Order Matters, 2016).
 
     An LSTM emits a query q; r is the mean of the graph's nodes x weighted by softmax(q · x) over the graph; and (q, r)
     is the LSTM's next input. After the last step (q, r) is the result.
@@ -52,7 +52,7 @@ def softmax_per_graph(scores: Tensor, graph: Tensor, count: int) -> Tensor:
 
 
 class MoleculeEncoder(nn.Module):
-    """Atoms exchange messages three times, then each molecule is read out as one vector of 64 numbers."""
+    """The encoder: three rounds of message passing between atoms, then a readout of 64 numbers per molecule."""
 
     def __init__(self, node_features: int, edge_features: int, rounds: int = 3) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small network for tables: one hidden layer that all objectives share, and a linear head for each."""
+"""A small network for tabular data: one hidden layer shared by all objectives, and a linear head for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MLP(nn.Module):
     Args:
         inputs: the number of input features p.
         hidden: the number of hidden units.
-        heads: by objective, the number of outputs; with one output the dimension is dropped.
+        heads: the number of outputs by objective; with one output the dimension is dropped.
 
     Input [B, p]; output a dict by objective of tensors [B] or [B, outputs].
 

@@ -14,18 +14,18 @@ from torch.nn.functional import pad, relu
 
 
 class GroupedEdges(NamedTuple):
-    """Edges sorted into one row per target node, rows filled up to the largest degree D."""
+    """Edges grouped into one row per target node, padded to the largest degree D."""
 
     source: Tensor
-    """The source nodes, int64 [n, D]; 0 where a row is filled up."""
+    """The source nodes, int64 [n, D]; 0 in the padding."""
     hidden: Tensor
-    """The edge network's hidden units and a constant 1, [n, D, H + 1]; 0 where a row is filled up."""
+    """The edge network's hidden units and a constant 1, [n, D, H + 1]; 0 in the padding."""
     degree: Tensor
-    """The number of edges of each row, but at least 1, [n, 1]."""
+    """The number of edges of each row, at least 1, [n, 1]."""
 
 
 class NNConv(nn.Module):
-    """x'_i = R x_i + bias + mean over edges (j, i) of Θ(e_ji)^T x_j, Θ a network that makes an I x O matrix of an edge.
+    """x'_i = R x_i + bias + mean over edges (j, i) of Θ(e_ji)^T x_j, Θ a network that maps an edge to an I x O matrix.
 
     Θ is linear in its last layer: Θ(e) = Σ_h a_h(e) A_h + A_0, with H hidden units a_h. So the mean over edges can be
     taken before the matrices are applied:
@@ -59,7 +59,7 @@ class NNConv(nn.Module):
         return self.convolve(x, self.group(edge_index, edges, len(x)))
 
     def group(self, edge_index: Tensor, edges: Tensor, nodes: int) -> GroupedEdges:
-        """The part that depends on the edges only; made once for several convolutions of the same graph."""
+        """The part that depends on the edges only, computed once for several convolutions of the same graph."""
         target, order = edge_index[1].sort(stable=True)
         source = edge_index[0][order]
         degree = torch.bincount(target, minlength=nodes)
@@ -71,7 +71,7 @@ class NNConv(nn.Module):
         return GroupedEdges(sources, grouped, degree.clamp(min=1)[:, None].to(hidden.dtype))
 
     def convolve(self, x: Tensor, edges: GroupedEdges) -> Tensor:
-        """Nodes [n, I] -> nodes [n, O], over edges that `group` made."""
+        """Nodes [n, I] -> nodes [n, O], over the edges grouped by `group`."""
         weight, bias = self.nn.get_parameter("2.weight"), self.nn.get_parameter("2.bias")
         matrices = torch.cat([weight, bias[:, None]], dim=1)  # [I O, H + 1]
         matrices = matrices.view(self.in_channels, self.out_channels, -1).permute(2, 0, 1)  # [H + 1, I, O]

@@ -1,6 +1,6 @@
 """ResNet-18 with group normalisation: the network of CelebA and CelebA-5.
 
-Group normalisation keeps no statistics over batches, so clients with skewed data have none to disagree on.
+Group normalisation keeps no batch statistics, which would differ between clients with skewed data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GROUPS = 2
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels: int, new_channels: int, stride: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """ResNet-18 for 32x32 colour images (3x3 stem, no pooling after it), and a linear decoder per objective.
 
-    The last pooling has a 3x3 window on a 4x4 map, so it sees the map's top left part only, as in the authors' runs.
+    The last pooling has a 3x3 window on a 4x4 map, so it covers only the map's top left part, as in the authors' runs.
     The encoder has 11,168,832 parameters; with 40 decoders 512 -> 2 there are 11,209,872, with five decoders
     512 -> 8 there are 11,189,352.
 

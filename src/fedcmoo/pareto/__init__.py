@@ -1,4 +1,4 @@
-"""Pareto fronts: FedCMOO-Pref for many preferences, and the choice among the models it gives.
+"""Pareto fronts: run FedCMOO-Pref for many preferences, and choose among the resulting models.
 
 >>> from fedcmoo.pareto import evenly_spread
 >>> evenly_spread(3, M=2)

@@ -1,4 +1,4 @@
-"""What a sweep over preferences gives: the points of the front, their table, figure and models."""
+"""The result of a sweep over preferences: the points of the front, their table, figure and models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = "front.json"
 
 PLANES = 3
-"""Up to so many objectives a chart has a plane for each pair of them."""
+"""Up to this many objectives, a chart has a panel for each pair of them."""
 
 VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 ALONE, FEDAVG = "#666666", "#000000"
@@ -52,7 +52,7 @@ SEE_PARALLEL = (
 
 @dataclass(frozen=True, repr=False)
 class Front:
-    """The points that a sweep reached, and what to compare them with.
+    """The points of a sweep, and the baselines to compare them with.
 
     Attributes:
         problem: its name.
@@ -83,17 +83,17 @@ class Front:
 
     @property
     def non_dominated(self) -> NDArray[np.bool_]:
-        """Which points neither another one nor a baseline dominates, [n]."""
+        """Which points are dominated by no other point and no baseline, [n]."""
         return non_dominated([*self.losses, *(point.losses for point in self.baselines)])[: len(self.points)]
 
     @property
     def hypervolume(self) -> float:
-        """What the points dominate of the space below the reference."""
+        """The hypervolume that the points dominate, measured from the reference."""
         return hypervolume(self.losses, self.reference)
 
     @property
     def hypervolume_with_baselines(self) -> float:
-        """What the points and the baselines dominate together."""
+        """The hypervolume that the points and the baselines dominate together."""
         return hypervolume([*self.losses, *(point.losses for point in self.baselines)], self.reference)
 
     @property
@@ -105,13 +105,13 @@ class Front:
         return f"<Front of {self.problem}: {len(self.points)} points>"
 
     def pick(self, preference: Sequence[float]) -> Point:
-        """The point whose losses are nearest, in angle, to those of a preference, of those that no other dominates."""
+        """The non-dominated point whose losses are nearest, in angle, to a preference."""
         check_preference(preference, len(self.objectives))
         candidates = [point for point, free in zip(self.points, non_dominated(self.losses), strict=True) if free]
         return min(candidates, key=lambda point: angle(point.losses, preference))
 
     def table(self) -> Table:
-        """Losses, first metrics, angle and whether a point is dominated; then the baselines."""
+        """A table of the points (losses, first metrics, angle, whether dominated), followed by the baselines."""
         metrics = _first_metrics(self.points[0].scores)
         header = ["asked", *(f"{name} loss" for name in self.objectives)]
         header += [*(f"{name} {metric}" for name, metric in metrics.items()), "angle", "dominated"]
@@ -125,7 +125,7 @@ class Front:
         return Table("front", f"the front of {self.problem}", header, rows, note=note)
 
     def _dominated_by(self, point: Point) -> str:
-        """What dominates a point: "by" a baseline if there is one that does, else "yes" or nothing."""
+        """The table's text on dominance: "by" a baseline if one dominates the point, else "yes" or nothing."""
         for baseline in self.baselines:
             if not non_dominated([point.losses, baseline.losses])[0]:
                 return f"by {baseline.label}"
@@ -182,22 +182,22 @@ class Front:
         )
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The losses with the rays asked for and the single-objective minima; with four objectives or more, parallel
-        coordinates.
+        """Plot the losses with the preference rays and the single-objective minima; with four objectives or more, in
+        parallel coordinates.
 
         Args:
-            path: where to save the picture; None not to.
+            path: where to save the picture; None to not save it.
         """
         return draw(front_chart("front", f"{self.problem}: losses for each preference", [self]), path)
 
 
 def pick(folder: str | Path, preference: Sequence[float]) -> Point:
-    """Of the sweep in a folder, the non-dominated point nearest to a preference; its `load` gives the model."""
+    """The non-dominated point nearest to a preference in a sweep's folder; its `load` gives the model."""
     return Front.load(folder).pick(preference)
 
 
 def _first_metrics(scores: Scores) -> dict[str, str]:
-    """By objective, the first metric beside its loss."""
+    """The first metric besides the loss, by objective."""
     found = {name: next((m for m in values if m != "loss"), None) for name, values in scores.items()}
     return {name: metric for name, metric in found.items() if metric is not None}
 
@@ -212,7 +212,7 @@ def _plain(point: Point) -> dict[str, Any]:
 
 
 def front_chart(name: str, title: str, fronts: Sequence[Front], note: str = "") -> Chart:
-    """A plane for each pair of objectives of each front; parallel coordinates for more than three objectives."""
+    """A chart with a panel for each pair of objectives of each front; parallel coordinates for more than three."""
     panels: list[Panel] = []
     for front in fronts:
         M = len(front.objectives)
@@ -224,7 +224,7 @@ def front_chart(name: str, title: str, fronts: Sequence[Front], note: str = "") 
 
 
 def _colours(front: Front) -> list[str]:
-    """A colour for each point: along a scale where preferences have an order, for two objectives; else all differ."""
+    """A colour for each point: along a scale for two objectives, whose preferences are ordered; else all different."""
     n = len(front.points)
     if len(front.objectives) > 2:
         return list(islice(distinct_colours([ALONE, FEDAVG]), n))
@@ -234,7 +234,7 @@ def _colours(front: Front) -> list[str]:
 
 
 def _plane(front: Front, i: int, j: int) -> Panel:
-    """The losses of objectives i and j, with the rays on which they should lie; the axes show where the points are."""
+    """A panel of the losses of objectives i and j with the preference rays; the axes are fitted to the points."""
     x, pair = f"{front.objectives[i]} loss", [i, j]
     minima = None if front.minima is None else np.array(front.minima)[pair]
     baselines = [] if front.fedavg is None else [np.array(front.fedavg.losses)[pair]]

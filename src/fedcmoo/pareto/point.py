@@ -20,10 +20,10 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        label: what it is called in tables and figures.
+        label: its name in tables and figures.
         scores: its final losses and metrics by objective.
-        preference: what was asked for; empty for a baseline.
-        folder: of the run, with its model.
+        preference: the requested preference; empty for a baseline.
+        folder: the run's folder, which contains its model.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Point:
 
     @property
     def angle(self) -> float:
-        """Degrees between the losses and the ray that was asked for."""
+        """The angle between the losses and the preference's ray, in degrees."""
         return angle(self.losses, self.preference)
 
     @property

@@ -1,4 +1,4 @@
-"""Preferences as people write them, 2:1, and many of them evenly spread."""
+"""Preferences: parse and format ratios such as 2:1, and generate evenly spread ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Preference = tuple[float, ...]
 
 
 def parse_ratio(text: str, M: int | None = None) -> Preference:
-    """A preference from numbers with colons between them.
+    """Parse a preference from numbers separated by colons.
 
     >>> parse_ratio("2:1")
     (2.0, 1.0)
@@ -39,11 +39,11 @@ def evenly_spread(n: int, M: int) -> list[Preference]:
     """n preferences, evenly spread over the simplex and off its border.
 
     They are points of the lattice of Das and Dennis with H steps a side, moved inwards, since a preference must be
-    positive: (i_k + 1/M) / (H + 1) for whole i_k >= 0 with sum H. H is the smallest that gives n points. Where it gives
-    more, as for n = 5 and three objectives, those are taken that lie farthest from all taken before.
+    positive: (i_k + 1/M) / (H + 1) for whole i_k >= 0 with sum H. H is the smallest that gives n points. If it gives
+    more, as for n = 5 and three objectives, points are selected one by one, each farthest from those already selected.
 
     Args:
-        n: how many; one objective has one preference only.
+        n: the number of preferences; with one objective there is only one.
         M: the number of objectives.
 
     Returns:
@@ -71,7 +71,7 @@ def evenly_spread(n: int, M: int) -> list[Preference]:
 
 
 def _farthest(points: list[tuple[int, ...]], n: int) -> list[tuple[int, ...]]:
-    """Of the points, n that are far from each other: one after the other the farthest from those before, in order."""
+    """Select n points far from each other: greedily the farthest from those already selected, in order."""
     taken = points[-1:]
     while len(taken) < min(n, len(points)):
         taken.append(max((p for p in points if p not in taken), key=lambda p: min(math.dist(p, q) for q in taken)))
@@ -79,7 +79,7 @@ def _farthest(points: list[tuple[int, ...]], n: int) -> list[tuple[int, ...]]:
 
 
 def _sums(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a total as a sum of so many whole numbers, in order."""
+    """All ways to write a total as a sum of a given number of whole numbers, in order."""
     if parts == 1:
         yield (total,)
         return

@@ -47,27 +47,26 @@ def sweep(
     callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
     checkpoint_every: int = 10,
 ) -> Front:
-    """Train a model for each of many preferences, and see what front they make.
+    """Train a model for each of many preferences, and return the resulting front.
 
-    The same call again goes on where it was interrupted; points that are finished are only read. Further preferences,
-    or more rounds, add to what is there. All runs have the same data and seed, and a pool's workers serve one after the
-    other.
+    Repeating the call continues an interrupted sweep; finished points are only read. Further preferences, or more
+    rounds, extend it. All runs have the same data and seed, and share a pool's workers one after the other.
 
     Args:
-        problem: model, objectives and data, with test or validation data: the front is made of losses on them.
-        preferences: for example [(1, 2), (1, 1), (2, 1)]; or how many, evenly spread.
-        rounds: T, of each run.
-        folder: of the sweep; each point has a run's folder in it.
+        problem: model, objectives and data; the front's losses are measured on its test or validation data.
+        preferences: for example [(1, 2), (1, 1), (2, 1)]; or a number of evenly spread ones.
+        rounds: T, the number of rounds of each run.
+        folder: the sweep's folder; it contains a run's folder for each point.
         method: FedCMOOPref with its settings; its preference is replaced.
         single: also train each objective alone (FedAvg with all weight on it): the minima that the figure shows.
         fedavg: also run FedAvg on the average loss.
-        clients_per_round, seed, engine, evaluate_every, checkpoint_every: as in `fit`, of each run.
-        callbacks: makes a run's callbacks of its label.
+        clients_per_round, seed, engine, evaluate_every, checkpoint_every: as in `fit`, for each run.
+        callbacks: a function that returns a run's callbacks, given its label.
 
     Returns:
         The front, which is also saved in the folder: front.json, front.png and the models.
     """
-    require("moocore", extra="pareto")  # before hours of work, not after
+    require("moocore", extra="pareto")  # checked before hours of work, not after
     if problem.test is None and problem.validation is None:
         raise ValueError("a sweep needs test or validation data, whose losses make the front, but the problem has none")
     wanted = evenly_spread(preferences, problem.M) if isinstance(preferences, int) else preferences
@@ -96,7 +95,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Runs:
-    """What all runs of a sweep have in common."""
+    """Settings shared by all runs of a sweep."""
 
     problem: Problem
     folder: Path
@@ -109,7 +108,7 @@ class _Runs:
     checkpoint_every: int
 
     def claim_folder(self, method: FedCMOOPref) -> None:
-        """Make the folder this sweep's, or see that it is: only more rounds than before are no difference."""
+        """Claim the folder for this sweep, or check that it belongs to it; only the number of rounds may grow."""
         settings: dict[str, Any] = {
             "problem": self.problem.name,
             "objectives": [objective.name for objective in self.problem.objectives],
@@ -131,7 +130,7 @@ class _Runs:
         write_json(path, settings)
 
     def point(self, place: str, method: Method, label: str, preference: tuple[float, ...] = ()) -> Point:
-        """The point of one run: read if the run is finished, else run, or gone on with."""
+        """The point of one run, which is read if finished, else run or continued."""
         at = self.folder / place
         history: Sequence[Record] = read_history(at / "history.jsonl")
         if not _is_finished(at, history, self.rounds):
@@ -153,8 +152,8 @@ class _Runs:
 
 
 def _is_finished(run: Path, history: Sequence[Record], rounds: int) -> bool:
-    """Whether a run has all its rounds and wrote its model after the last of them. (While a run goes on to more rounds,
-    its model is still that of fewer.)"""
+    """Whether a run has all its rounds and wrote its model after the last one. (While a run is being extended, its
+    model is still that of fewer rounds.)"""
     model, checkpoint = run / "model.safetensors", run / "checkpoint.safetensors"
     if len(history) < rounds or not model.exists():
         return False
@@ -162,7 +161,7 @@ def _is_finished(run: Path, history: Sequence[Record], rounds: int) -> bool:
 
 
 def _check_preferences(preferences: Sequence[tuple[float, ...]], M: int) -> None:
-    """Raise unless all are preferences, and no two ask for the same: 1:1 and 2:2 do."""
+    """Raise unless all are valid preferences and no two are equivalent, as 1:1 and 2:2 are."""
     if not preferences:
         raise ValueError("preferences must be at least one, such as [(1, 2), (2, 1)], but got none")
     found: dict[tuple[float, ...], str] = {}
@@ -183,7 +182,7 @@ def _baseline(method: Method, only: int | None, M: int) -> FedAvg:
 
 
 def _reference(problem: Problem, reached: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Losses that everything should beat: a tenth above the largest of the untrained model and of those reached.
+    """The reference losses: a tenth above the largest of the untrained model's and of those reached.
 
     Training may raise a loss: an untrained model treats all groups alike, so fairness is best before training.
     """

@@ -1,1 +1,1 @@
-"""Pictures and pages made from histories."""
+"""Figures, tables and HTML pages made from histories."""

@@ -1,7 +1,7 @@
-"""Charts as data: what a figure shows, apart from how it is drawn.
+"""Charts as data: the content of a figure, independent of how it is drawn.
 
-One `Chart` is drawn twice: by `static.draw` as a picture, and by `page` as an interactive figure. It can be written as
-JSON, so a figure outlives the runs that it came from.
+A `Chart` can be drawn as a picture (`static.draw`) or as an interactive figure (`page`). It can be saved as JSON, so a
+figure can be redrawn without its runs.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ COLOURS = {
     "FedAvg": "#7f7f7f",
     "MGDA": "#cc79a7",
 }
-"""By label: a method has the same colour in every figure, and no other label of that figure has it. All of them can be
-told apart by people who see few colours."""
+"""Colours by label: a method has the same colour in every figure, which no other label of the figure has. All of
+them can be distinguished by colour-blind readers."""
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"),
     *("#7f7f7f", "#000000", "#8c564b", "#bcbd22", "#9467bd", "#17becf"),
 )
-"""For all other labels, in order."""
+"""Colours of all other labels, in order."""
 
 Style = Literal["line", "marked", "points", "hollow", "dashed", "ray", "bar"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line, or points without one.
+    """One line, set of points, or set of bars.
 
     Attributes:
-        label: what it is; lines of one label share a colour and an entry of the legend.
-        x: positions by the name of the x-axis: a line may be shown over rounds or over uploaded bytes. For a
-            radial panel there is none, since positions are the panel's spokes.
+        label: the name in the legend; lines with the same label share a colour and a legend entry.
+        x: positions by the name of the x-axis, since a line may be shown over rounds or over uploaded bytes. Empty for
+            a radial panel, whose positions are its spokes.
         y: values.
-        low, high: a band around them, if there is one; the ends of an error bar on a bar.
+        low, high: a band around the values, if any; for a bar, the ends of its error bar.
         style: how it is drawn. A "ray" is a thin line without an entry in the legend; bars at one position are stacked.
-        colour: by default the label's.
+        colour: the label's colour by default.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
+    """One panel of a chart: a pair of axes.
 
     Attributes:
         title: above it.
@@ -66,7 +66,7 @@ class Panel:
         x_log, y_log: logarithmic axes.
         spokes: names of the directions of a radial plot; none for an ordinary one.
         ticks: names of the positions 0, 1, … of the x-axis; none for numbers.
-        infeasible: (x, y) below which nothing can lie; empty for none.
+        infeasible: (x, y) below which no point is feasible; empty for none.
         x_range, y_range: (lowest, highest) value shown; empty to fit the lines.
     """
 
@@ -83,21 +83,21 @@ class Panel:
 
     @property
     def axes(self) -> list[str]:
-        """The names of the x-axes that every line has."""
+        """The names of the x-axes that all lines have."""
         own = [list(line.x) for line in self.lines]
         return [name for name in own[0] if all(name in names for names in own)] if own else []
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels that belong together.
+    """A figure: one or more panels.
 
     Attributes:
         name: of its files.
         title: above it.
-        see: one sentence that says what a reader should see in it.
+        see: one sentence on what the reader should see.
         panels: its panels.
-        note: at what scale it was made.
+        note: the scale at which it was made.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Chart:
 
     @property
     def colours(self) -> dict[str, str]:
-        """A colour for each label, no two of them the same unless lines were given the same one."""
+        """A colour for each label, all different unless lines were given the same colour."""
         given = {line.label: line.colour for panel in self.panels for line in panel.lines if line.colour}
         fixed = {label: COLOURS[label] for label in self.labels if label in COLOURS} | given
         others = distinct_colours(fixed.values())
@@ -121,8 +121,7 @@ class Chart:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Chart:
-        """From what `dataclasses.asdict` and JSON made of a chart; fields that panels had in earlier versions are left
-        out."""
+        """Restore a chart from its `dataclasses.asdict` JSON; panel fields of earlier versions are ignored."""
         known = [f.name for f in fields(Panel)]
         panels = []
         for panel in data["panels"]:
@@ -132,7 +131,7 @@ class Chart:
 
 
 def distinct_colours(taken: Iterable[str] = ()) -> Iterator[str]:
-    """Colours that all differ and are not taken: those of the palette, then hues at the golden ratio, without end.
+    """An endless iterator of different colours not yet taken: the palette's, then hues spaced by the golden ratio.
 
     >>> next(distinct_colours(taken=["#0072b2"]))
     '#d55e00'
@@ -146,7 +145,7 @@ def distinct_colours(taken: Iterable[str] = ()) -> Iterator[str]:
 
 
 def thinned(values: Sequence[float], most: int = 400) -> list[float]:
-    """Every n-th value, and the last one: at most about `most`, which is more than a screen can show.
+    """Every n-th value and the last one, at most about `most` values.
 
     >>> thinned([0, 1, 2, 3, 4, 5, 6], most=3)
     [0, 3, 6]

@@ -1,4 +1,4 @@
-"""How the last scores are distributed over clients: quantiles as a figure, the worst-off clients as rows of a table."""
+"""The distribution of the last scores over clients: quantiles as a figure, the worst clients as table rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def client_rows(runs: LabelledRuns) -> list[list[str]]:
 
 
 def clients_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart | None:
-    """A panel for each objective's metrics with the quantiles over clients, a line for each label; of several seeds,
-    the mean. None if no run evaluated its clients."""
+    """A chart of the quantiles over clients: a panel for each objective's metrics, a line for each label (the mean over
+    seeds). None if no run evaluated its clients."""
     panels = []
     for name, metric in _columns(runs)[:MOST_PANELS]:
         lines = []

@@ -1,4 +1,4 @@
-"""One HTML page with interactive charts that needs no network: scripts, styles and numbers are all inside."""
+"""A self-contained HTML page with interactive charts: scripts, styles and data are embedded."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedcmoo.report.chart import Chart
 from fedcmoo.report.table import Table
 
 VERDICTS = {"holds": "holds", "does not hold": "fails", "not decided at this scale": "open"}
-"""Cells that are shown as a mark, and its style."""
+"""The CSS class of cells that are shown as a mark."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A section of the page.
 
     Attributes:
-        name: what links to it say.
+        name: the text of links to it.
         title: above it.
         text: a paragraph below the title.
         tables, charts: what it shows, in this order.
-        failures: what could not be made, and why.
-        details: configurations by title, folded.
+        failures: parts that could not be made, and why.
+        details: configurations by title, in a collapsed block.
     """
 
     name: str
@@ -71,7 +71,7 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[Section]) -
 
 
 def versions() -> str:
-    """The versions with which a page was made."""
+    """The software versions used to make a page."""
     names = ["fedcmoo", "torch", "numpy", "scipy"]
     return ", ".join([f"{name} {metadata.version(name)}" for name in names] + [f"Python {platform.python_version()}"])
 

@@ -1,4 +1,4 @@
-"""What any set of runs gives: a table of the last scores, learning curves, and the weights over time."""
+"""Tables and charts for any set of runs: the last scores, learning curves, and the weights over time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UPLOADED = "uploaded megabytes, all clients"
 SPENT = "privacy spent"
 
 FEW = 12
-"""Of no more evaluations than this, each is marked on its line."""
+"""Up to this many evaluations, each one is marked on its line."""
 
 MOST_OBJECTIVES = 12
-"""Of more objectives than this, only the first are shown."""
+"""The largest number of objectives shown; further ones are left out."""
 
 X_AXES = {"round": "round", "upload": UPLOADED}
 
@@ -54,7 +54,7 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
 
 
 def run_chart(run: Run) -> Chart:
-    """One run: a panel for each metric with a line for each objective, then the objectives' weights."""
+    """A chart of one run: a panel for each metric with a line for each objective, then the objectives' weights."""
     splits = ("test", "validation")
     split = next((name for name in splits if any(getattr(r, name) for r in run.history)), "mean client")
     at = [record.round for record, _ in run.evaluated]
@@ -76,7 +76,7 @@ def run_chart(run: Run) -> Chart:
 
 
 def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
-    """A panel for each objective's metrics, after those for the means of metrics that several objectives have."""
+    """A chart with panels for the means of metrics that several objectives share, then for each objective's metrics."""
     panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in _averaged(runs)]
     columns = _columns(runs)
     shown = list(dict.fromkeys(name for name, _ in columns))[:MOST_OBJECTIVES]
@@ -122,7 +122,7 @@ def curve_lines(runs: LabelledRuns, value: Callable[[Scores], float]) -> list[Li
 
 
 def weights_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
-    """The objectives' weights over the rounds, a panel for each label; of several seeds, the mean."""
+    """A chart of the objectives' weights over the rounds, a panel for each label; the mean over seeds."""
     panels = []
     for label, same in runs.items():
         n = min(len(run.history) for run in same)
@@ -154,8 +154,8 @@ def _columns(runs: LabelledRuns) -> list[tuple[str, str]]:
 
 
 def _averaged(runs: LabelledRuns) -> list[str]:
-    """The metrics that several objectives have. Losses of different objectives may be of different kinds: their mean
-    means nothing."""
+    """The metrics that several objectives have. Losses are excluded: they may be of different kinds, so their mean is
+    meaningless."""
     metrics = [metric for _, metric in _columns(runs) if metric != "loss"]
     return [metric for metric in dict.fromkeys(metrics) if metrics.count(metric) > 1]
 

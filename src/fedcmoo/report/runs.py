@@ -12,23 +12,23 @@ from fedcmoo.run import NOT_RESULTS, SavedRun
 from fedcmoo.settings import flatten
 
 LONGEST = 48
-"""A longer list of differences does not fit a legend: the folder's name stands instead."""
+"""The most characters of a list of differences in a label; beyond that, the folder's name is used."""
 
 
 def find_runs(paths: Iterable[Path]) -> list[SavedRun]:
-    """The runs in these folders and the folders within them, in order of their names."""
+    """The runs in these folders and their subfolders, in order of their names."""
     return [SavedRun.read(file.parent) for file in find_files(paths, "history.jsonl") if file.stat().st_size]
 
 
 def find_files(paths: Iterable[Path], name: str) -> list[Path]:
-    """The files of a name in these folders and the folders within them, each once."""
+    """The files with a given name in these folders and their subfolders, each once."""
     found = [file for path in paths for file in sorted(path.rglob(name))]
     return list({file.resolve(): file for file in found}.values())
 
 
 def by_problem(runs: Sequence[SavedRun]) -> dict[str, dict[str, list[SavedRun]]]:
-    """Runs by problem and label. Runs that differ only in their seed have one label: the method, and the settings in
-    which it differs from others of the same method."""
+    """Group runs by problem and label. Runs that differ only in their seed share a label: the method, and the settings
+    in which it differs from other runs of the same method."""
     groups: dict[str, list[SavedRun]] = {}
     for run in runs:
         key = {name: value for name, value in run.config.items() if name not in (*NOT_RESULTS, "seed")}
@@ -46,14 +46,14 @@ def by_problem(runs: Sequence[SavedRun]) -> dict[str, dict[str, list[SavedRun]]]
 
 
 def _difference(run: SavedRun, others: Sequence[SavedRun]) -> str:
-    """The settings in which a run differs from some other of the same method; empty where it only lacks some."""
+    """The settings in which a run differs from another run of the same method; empty if it only lacks some."""
     own, flat = flatten(run.config), [flatten(other.config) for other in others]
     names = [
         name
         for name, value in own.items()
         if name.split(".")[0] not in (*NOT_RESULTS, "seed") and any(other.get(name) != value for other in flat)
     ]
-    # Another object has other settings: its name says enough.
+    # An object of another class has other settings, so its name is enough.
     renamed = [name.removesuffix("name") for name in names if name.endswith(".name")]
     shown = [n for n in names if n.endswith(".name") or not any(n.startswith(prefix) for prefix in renamed)]
     text = ", ".join(f"{n.removesuffix('.name').split('.')[-1]} {_value(own[n])}" for n in shown)

@@ -1,4 +1,4 @@
-"""Charts as pictures. Matplotlib takes a second to import, so that it is imported when something is drawn."""
+"""Draw charts as pictures. Matplotlib takes a second to import, so it is imported only when something is drawn."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 IN_A_ROW = {1: 1, 2: 2, 4: 2}
-"""Panels in a row, by their number; three where nothing is said."""
+"""Panels per row, by the number of panels; three for other numbers."""
 WIDTH, HEIGHT = 4.2, 3.3
 MOST_LABELS = 24
-"""A legend of more labels is left out: it would be larger than the figure."""
+"""The largest number of labels in a legend; a larger legend would not fit and is left out."""
 
 STYLES: dict[str, dict[str, Any]] = {
     "line": {"lw": 1.8},
@@ -32,16 +32,16 @@ STYLES: dict[str, dict[str, Any]] = {
     "ray": {"lw": 1.1, "alpha": 0.55},
     "bar": {"lw": 0, "marker": "s", "ms": 9},
 }
-"""How lines are drawn, and the handles of all styles in the legend."""
+"""Matplotlib keywords for lines, and the legend handle of each style."""
 
 
 def draw(chart: Chart, path: str | Path | None = None, axis: str | None = None) -> Figure:
-    """The chart's panels, at most three in a row; below them the scale and one legend.
+    """Draw the chart's panels, at most three per row, with the scale and one legend below them.
 
     Args:
         chart: what to draw.
-        path: where to save the picture; None not to.
-        axis: which x-axis, where there are several; by default each panel's first.
+        path: where to save the picture; None to not save it.
+        axis: the x-axis to use if there are several; by default each panel's first.
     """
     from matplotlib.figure import Figure
 
@@ -65,7 +65,7 @@ def draw(chart: Chart, path: str | Path | None = None, axis: str | None = None) 
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, SVG or whatever the path's suffix says; the same figure gives the same bytes."""
+    """Write a figure in the format of the path's suffix (PNG, SVG, ...); the same figure gives the same bytes."""
     import io
 
     import matplotlib
@@ -116,7 +116,7 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
 
 
 def _plain(axis: Axis) -> None:
-    """Numbers as people write them on a logarithmic axis that spans few of them."""
+    """Label a logarithmic axis that spans few decades with plain numbers."""
     from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     low, high = axis.get_view_interval()
@@ -136,8 +136,8 @@ def _radial(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
 
 
 def _legend(figure: Figure, chart: Chart) -> None:
-    """The scale and the labels below the panels: the scale is the legend's title, since the layout keeps room for a
-    legend, but not for a text beside it."""
+    """Draw the scale and the labels below the panels. The scale is the legend's title, since the layout reserves room
+    for a legend but not for separate text."""
     inches = figure.get_figwidth()
     widest = 0.7 + 0.09 * max(map(len, chart.labels), default=1)
     legend = figure.legend(

@@ -27,7 +27,7 @@ class Table:
         header: the columns' names.
         rows: cells as text.
         records: the numbers behind them, one row of the CSV each; if there are none, the CSV has the cells.
-        note: below it, such as the scale at which it was made.
+        note: text below it, such as the scale at which it was made.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Table:
     note: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """A grid where the terminal is wide enough, else one block of lines for each row."""
+        """A grid if the terminal is wide enough, else one block of lines for each row."""
         grid = rich.table.Table(title=Text(self.title), caption=Text(self.note) if self.note else None)
         for n, name in enumerate(self.header):
             grid.add_column(Text(name), justify="right" if n else "left", no_wrap=True)
@@ -109,7 +109,7 @@ class Table:
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """The mean, and the standard deviation where there are several values.
+    """The mean, with the standard deviation if there are several values.
 
     >>> mean_and_spread([1.0, 3.0]), mean_and_spread([2.0])
     ('2.0 ± 1.4', '2.0')
@@ -119,7 +119,7 @@ def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes in a readable unit; a dash where the number is not known.
+    """A number of bytes in a readable unit; a dash if it is unknown.
 
     >>> size(1_234_567), size(None)
     ('1.2 MB', '–')
@@ -134,7 +134,7 @@ def size(nbytes: float | None) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """A number with its noun in singular or plural.
+    """A number followed by its noun in singular or plural.
 
     >>> count(1, "round"), count(3, "seed")
     ('1 round', '3 seeds')

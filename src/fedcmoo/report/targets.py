@@ -1,4 +1,4 @@
-"""What it takes to reach given scores: rounds, seconds and bytes until all objectives are as good as asked."""
+"""The cost of reaching target scores: rounds, seconds and bytes until all objectives reach them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATTERN = re.compile(r"(?P<objective>[^:<>=]+)(:(?P<metric>[^:<>=]+))?(?P<sign><
 
 @dataclass(frozen=True)
 class Target:
-    """A score that an objective has to reach.
+    """A target score of an objective.
 
     >>> Target.parse("left=0.9").is_reached({"left": {"loss": 0.3, "accuracy": 0.91}})
     True
@@ -29,7 +29,7 @@ class Target:
         objective: its name.
         value: the score.
         metric: "loss" or a metric; None for the objective's first metric, or its loss if it has none.
-        sign: ">=" or "<="; "=" for "<=" of losses and ">=" of all others.
+        sign: ">=" or "<="; "=" means "<=" for losses and ">=" for all other metrics.
     """
 
     objective: str
@@ -39,7 +39,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From OBJECTIVE=VALUE or OBJECTIVE:METRIC=VALUE, also with <= or >=."""
+        """Parse OBJECTIVE=VALUE or OBJECTIVE:METRIC=VALUE, also with <= or >=."""
         match = PATTERN.fullmatch(text)
         if match is None:
             raise SettingsError(
@@ -51,7 +51,7 @@ class Target:
         return f"{self.objective}{f':{self.metric}' if self.metric else ''}{self.sign}{self.value:g}"
 
     def check(self, columns: Sequence[tuple[str, str]]) -> None:
-        """Raise unless (objective, metric) is among those that a problem is evaluated by."""
+        """Raise unless the problem's evaluations contain the objective and the metric."""
         known = {name: [metric for other, metric in columns if other == name] for name, _ in columns}
         if self.objective not in known:
             raise SettingsError(f"target {self}: objectives are {', '.join(known)}, but got {self.objective!r}")
@@ -59,7 +59,7 @@ class Target:
             raise SettingsError(f"target {self}: {self.objective} has {', '.join(known[self.objective])}")
 
     def is_reached(self, scores: Scores) -> bool:
-        """Whether the scores of an evaluation are as good as asked."""
+        """Whether the scores of an evaluation reach the target."""
         own = scores[self.objective]
         metric = self.metric or next((m for m in own if m != "loss"), "loss")
         falls = self.sign == "<=" or (self.sign == "=" and metric == "loss")
@@ -73,7 +73,7 @@ def rounds_to(targets: Sequence[Target], run: Run) -> int | None:
 
 
 def costs(targets: Sequence[Target], runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Rounds, seconds and uploaded bytes until all targets are reached, a number for each run that reaches them."""
+    """Rounds, seconds and uploaded bytes until all targets are reached, one number for each run that reaches them."""
     ends = [(run, n) for run in runs if (n := rounds_to(targets, run)) is not None]
     return {
         "rounds": [n for _, n in ends],
@@ -102,7 +102,7 @@ def targets_table(title: str, targets: Sequence[Target], runs: LabelledRuns) -> 
 
 
 def targets_chart(title: str, targets: Sequence[Target], runs: LabelledRuns) -> Chart:
-    """The same numbers as bars: the mean over the seeds that reach all targets, from the least to the largest."""
+    """A bar chart of these costs: mean, minimum and maximum over the seeds that reach all targets."""
     panels = []
     for cost, unit in (("rounds", 1), ("seconds", 1), ("uploaded", 1e6)):
         lines = []

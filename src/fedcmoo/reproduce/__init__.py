@@ -1,1 +1,1 @@
-"""The paper reproduced: every table and figure, with its numbers beside ours and a verdict for every claim."""
+"""Reproduction of the paper: every table and figure, with its numbers beside ours and a verdict on every claim."""

@@ -1,7 +1,7 @@
-"""The paper's claims as data, and the rule that decides whether our runs bear them out.
+"""The paper's claims as data, and the rule that decides whether our runs support them.
 
-The claims stand in `claims.toml`. Each is a number that should be positive (FedCMOO's accuracy minus FSMGDA's, say); a
-target measures it once for every seed, and `judge` turns the measurements into a verdict.
+The claims are listed in `claims.toml`. Each is a number that should be positive (FedCMOO's accuracy minus FSMGDA's,
+say); a target measures it once for every seed, and `judge` turns the measurements into a verdict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedcmoo.reproduce.paper import PROBLEMS
 HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided at this scale", "not measured"
 
 OURS = "ours"
-"""Where a claim stands that is not the paper's."""
+"""The `where` of claims that are not the paper's."""
 
 RULE = (
     "A claim is a number that should be positive, measured once for every seed. Its standard error is the "
@@ -46,8 +46,8 @@ class Claim:
         where: where it says so.
         quantity: what is measured; positive if the claim is true.
         unit: of the quantity.
-        resolution: what a single measurement of it cannot tell from zero, one standard error.
-        spread: over seeds, as far as it is known; stands for the measured one where there is one seed.
+        resolution: one standard error of a single measurement, below which it cannot be told from zero.
+        spread: the known spread over seeds, if any; used instead of the measured one if there is only one seed.
         paper: the quantity in the paper's own numbers, if it gives them.
         final: whether it is about the end of training.
         part: which part of the target it is about; None for all of them.
@@ -72,7 +72,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what was measured of it.
+    """A claim with its measurements and the verdict.
 
     Attributes:
         claim: the claim.
@@ -86,13 +86,13 @@ class Verdict:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        """From what `dataclasses.asdict` and JSON made of a verdict; the claim reads as it does today."""
+        """Restore a verdict from its `dataclasses.asdict` JSON; the claim is the current one of `claims.toml`."""
         (claim,) = (claim for claim in all_claims() if claim.id == data["claim"]["id"])
         return cls(claim, data["values"], data["verdict"])
 
 
 def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
-    """Apply the `RULE`.
+    """Judge a claim by the `RULE`.
 
     Args:
         claim: what is claimed.
@@ -116,7 +116,7 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
 
 
 def standard_error(claim: Claim, values: Sequence[float]) -> float:
-    """That of the mean of the values, and no less than the resolution."""
+    """The standard error of the mean of the values, at least the resolution."""
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else claim.spread
     return max(spread / math.sqrt(len(values)), claim.resolution)
 
@@ -136,7 +136,7 @@ def all_claims() -> tuple[Claim, ...]:
 def _claims(
     id: str, text: str, problems: Sequence[str] = (), paper: float | Mapping[str, float] | None = None, **others: Any
 ) -> Iterator[Claim]:
-    """An entry of the file as a claim, or as one claim for each of its problems."""
+    """The claims of one entry of the file: one, or one for each of its problems."""
     numbers = paper if isinstance(paper, Mapping) else dict.fromkeys(problems, paper)
     if not problems:
         yield Claim(id=id, text=text, paper=None if isinstance(paper, Mapping) else paper, **others)
@@ -149,13 +149,13 @@ def _claims(
 def judge_target(
     target: str, measured: Mapping[str, Sequence[float]], parts: Sequence[str], full: Sequence[str]
 ) -> list[Verdict]:
-    """Verdicts on all claims of a target, also on those that could not be measured.
+    """Verdicts on all claims of a target, including those that could not be measured.
 
     Args:
         target: its name.
         measured: the quantities by claim, one number for each seed.
         parts: the parts that were made.
-        full: those of them that have the paper's scale.
+        full: the parts among them that have the paper's scale.
     """
     claims = [claim for claim in all_claims() if claim.target == target]
     unknown = set(measured) - {claim.id for claim in claims}

@@ -1,4 +1,4 @@
-"""`reproduce`: make the targets one after the other. One that fails does not stop the others."""
+"""`reproduce`: make the targets one by one; a failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class PlannedRun:
 
     Attributes:
         name: what it is.
-        targets: who needs it.
+        targets: the targets that need it.
         seed: its seed.
-        rounds: how many there will be.
-        done: how many there are.
-        seconds: how long the others will take, roughly.
-        missing: the data sets that it needs and that are not there.
-        impossible: why it cannot be made, if that is known before.
+        rounds: the number of rounds when finished.
+        done: the number of rounds already done.
+        seconds: the estimated time of the remaining rounds.
+        missing: the data sets that it needs and that are missing.
+        impossible: why it cannot be made, if that is known in advance.
     """
 
     name: str
@@ -87,7 +87,7 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
 def reproduce(
     targets: Sequence[Target], study: Study, out: Path, runs: Runs, say: Callable[[str], None] = log.info
 ) -> dict[str, str]:
-    """Make the targets, and after each of them the summary and the page of all that the folder has.
+    """Make the targets, and after each of them update the summary and the page of the whole folder.
 
     Args:
         targets: what to make.
@@ -106,7 +106,7 @@ def reproduce(
             outcome = make(target, study, runs, say)
             failures |= {f"{target.name} {part}": why for part, why in outcome.failures.items()}
             place = Outcome.place(out, target.name)
-            if not outcome.is_empty or not place.exists():  # what an earlier call made stays
+            if not outcome.is_empty or not place.exists():  # results of an earlier call are kept
                 if outcome.failures and place.exists() and not Outcome.load(place).failures:
                     before = place.with_name(f"{place.name}.before")
                     shutil.copyfile(place, before)
@@ -118,14 +118,14 @@ def reproduce(
             failures[target.name] = describe(error)
         try:
             write_interactive(out)
-        except Exception as error:  # without plotly, say: tables and figures are there all the same
+        except Exception as error:  # e.g. without plotly; tables and figures are already written
             log.debug("%s failed", PAGE, exc_info=True)
             failures[PAGE] = describe(error)
     return failures
 
 
 def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
-    """One target: its runs, then what it makes of them."""
+    """Make one target: its runs, then its results."""
     results, failures = {}, {}
     for part in target.parts:
         try:
@@ -147,14 +147,14 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
 
 
 def _without_places(text: str, study: Study, runs: Runs) -> str:
-    """A message that can be published: without the folders of this machine."""
+    """A message without the folders of this machine, so that it can be published."""
     for place, name in ((data_folder(study.data), "DATA"), (runs.folder, "RUNS")):
         text = text.replace(f"{place}{os.sep}", f"{name}{os.sep}")
     return text
 
 
 def describe(error: Exception) -> str:
-    """An error in one line."""
+    """An error message on one line."""
     text = " ".join(str(error).split()) or "no reason given"
     return (
         text

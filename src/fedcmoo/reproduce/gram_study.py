@@ -1,4 +1,4 @@
-"""A comparison of Gram estimators as a run of the reproduction: made once, found again by its configuration."""
+"""A comparison of Gram estimators as a run of the reproduction: made once, then found by its configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GramStudy(StudyConfig):
 
     @classmethod
     def of(cls, config: StudyConfig, every: int) -> GramStudy:
-        """The comparison while some configuration trains."""
+        """The comparison while a given configuration trains."""
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
 
     @property
@@ -41,7 +41,7 @@ class GramStudy(StudyConfig):
         return f"gram-{super().title}"
 
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
-        """Measure, or go on with it."""
+        """Start or continue the measurement."""
         if not isinstance(self.method, (FedCMOO, FedCMOOPref)):
             raise ValueError(f"method must be one that estimates a Gram matrix, but got {type(self.method).__name__}")
         bench = bench_gram(

@@ -1,4 +1,4 @@
-"""FedCMOO that also measures what a round's local training achieves, with FedCMOO and with FSMGDA (appendix E.4)."""
+"""FedCMOO that also measures the progress of local training with FedCMOO and with FSMGDA (appendix E.4)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import min_norm
 
 WAYS = ("FedCMOO", "FSMGDA", "FSMGDA at FedCMOO's client_lr")
-"""The ways of local training that are compared; the last one has all from drift and nothing from the step size."""
+"""The ways of local training compared; the last one differs by drift only, not by the step size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalProgress(FedCMOO):
-    """FedCMOO, unchanged; every few rounds its clients also train from the same model as FSMGDA's would.
+    """Unchanged FedCMOO whose clients, every few rounds, also train from the same model as with FSMGDA.
 
     Losses and accuracies on all of a client's own data, before and after its K local steps, are averaged over
-    objectives and over the cohort. A client of FSMGDA ends with M models; what it contributes is their weighted
-    sum, so its end is x - Σ_k w_k Δ_{i,k} with the min-norm weights of the round. In the history, `notes` have
-    "WAY: loss reduction" and "WAY: accuracy gain" for each of the `WAYS`.
+    objectives and over the cohort. A client of FSMGDA ends with M models and contributes their weighted sum, so its end
+    point is x - Σ_k w_k Δ_{i,k} with the min-norm weights of the round. The `notes` of the history contain "WAY: loss
+    reduction" and "WAY: accuracy gain" for each of the `WAYS`.
 
     Args:
-        fsmgda_client_lr: the clients' learning rate with which FSMGDA is meant to be run on the problem.
+        fsmgda_client_lr: the clients' learning rate for FSMGDA on this problem.
         measure_every: rounds from one measurement to the next.
     """
 
@@ -50,7 +50,7 @@ class LocalProgress(FedCMOO):
         at_least_one(measure_every=self.measure_every)
 
     def fsmgda(self) -> dict[str, FSMGDA]:
-        """FSMGDA at either learning rate, by the phase in which its updates are asked for."""
+        """FSMGDA at both learning rates, by the phase in which its updates are requested."""
         common = {"local_steps": self.local_steps, "batch_size": self.batch_size, "optimizer": self.optimizer}
         rates = (self.fsmgda_client_lr, self.client_lr)
         return {f"fsmgda-{n}": FSMGDA(client_lr=lr, **common) for n, lr in enumerate(rates)}  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ class Measure(Contribution):
 
 
 def mean_scores(client: Client) -> Tensor:
-    """Loss and accuracy (0 where there is none) of the worker's model on the client's data, means over objectives."""
+    """Mean loss and accuracy over objectives (0 without accuracies) of the worker's model on the client's data."""
     problem: Problem = client.problem
     totals, counts = evaluate(problem, client.model, client.data, 0, len(client.data))
     values = totals / counts

@@ -1,4 +1,4 @@
-"""What a target gives: tables, charts and verdicts, kept as JSON, so that a page can be made of all at any time."""
+"""The outcome of a target: tables, charts and verdicts, saved as JSON so that the page can be rebuilt at any time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedcmoo.reproduce.claims import Verdict
 
 @dataclass(frozen=True)
 class Made:
-    """What a target makes of its results.
+    """The tables, charts and measurements that a target derives from its runs.
 
     Attributes:
         tables, charts: for the page.
-        measured: the quantities of claims by the claims' names, one number for each seed.
+        measured: the claims' quantities by claim name, one number for each seed.
     """
 
     tables: Sequence[Table] = ()
@@ -31,15 +31,15 @@ class Made:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A target's result.
+    """The complete result of a target.
 
     Attributes:
         target, title: which target.
-        scale: at what scale it was made.
+        scale: the scale at which it was made.
         full: the parts that have the paper's scale.
-        tables, charts, verdicts: what came of it.
-        failures: by part, what could not be made and why.
-        configurations: of its runs, by name.
+        tables, charts, verdicts: its results.
+        failures: by part, why it could not be made.
+        configurations: the configurations of its runs, by name.
     """
 
     target: str
@@ -59,7 +59,7 @@ class Outcome:
 
     @staticmethod
     def place(folder: Path, target: str) -> Path:
-        """Where a target's outcome is kept within the folder of a reproduction."""
+        """The path of a target's outcome within a reproduction's folder."""
         return folder / "data" / f"{target}.json"
 
     def save(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The paper's own numbers, as they stand in its tables."""
+"""The numbers in the paper's tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PROBLEMS = {
     "celeba5": "CelebA-5",
     "qm9": "QM9",
 }
-"""How the paper writes the ready-made problems."""
+"""The paper's names of the ready-made problems."""
 
 CELEBA = ("celeba", "celeba5")
-"""The problems whose data are not free to download; claims about them are counted apart."""
+"""The problems whose data cannot be downloaded freely; claims about them are counted separately."""
 
 TABLE1 = {
     "mnist-fmnist": {"FSMGDA": (93.0, 75.4), "FedCMOO": (95.5, 78.8), "FedCMOO-Pref": (94.0, 79.2)},
@@ -26,7 +26,7 @@ BOLD = {"mnist-fmnist": (0,), "multimnist": (0, 1), "cifar10-mnist": (1,)}
 """The objectives on which FedCMOO is the best in Table 1."""
 
 HARD = {"mnist-fmnist": 1, "cifar10-mnist": 0}
-"""Which objective is clearly the harder one."""
+"""The objective that is clearly harder, by problem."""
 
 SINGLE = {"mnist-fmnist": (97.0, 90.1), "multimnist": (95.4, 93.1), "cifar10-mnist": (64.9, 97.1)}
 """Appendix E.3: test accuracy in percent of each objective trained alone."""

@@ -1,4 +1,4 @@
-"""FedCMOO-T that measures what the theorem bounds, with the step sizes of corollary 1."""
+"""FedCMOO-T that measures the quantity bounded by the theorem, with the step sizes of corollary 1."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.validation import at_least_one
 
 NOTE = "true squared norm"
-"""What the history's notes call ||Σ_k w_k ∇F_k(x)||²."""
+"""The name of ||Σ_k w_k ∇F_k(x)||² in the history's notes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredFedCMOOT(FedCMOOT):
-    """FedCMOO-T, unchanged; every few rounds it takes ||Σ_k w_k^(t) ∇F_k(x^(t))||² over everyone's whole data.
+    """Unchanged FedCMOO-T that measures ||Σ_k w_k^(t) ∇F_k(x^(t))||² on all clients' full data every few rounds.
 
-    The measured rounds lie in the middle of those that they stand for: at their beginning, while the norm falls, their
-    mean would be too large.
+    Each measured round is in the middle of the interval it represents: at the beginning, while the norm falls, it would
+    overestimate the interval's mean.
 
     Args:
         measure_every: rounds from one measurement to the next.

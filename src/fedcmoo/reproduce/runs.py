@@ -1,4 +1,4 @@
-"""The runs of a reproduction: made once, found again by their configuration, gone on with if cut off."""
+"""The runs of a reproduction: made once, found again by their configuration, continued if interrupted."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from fedcmoo.run_folder import holds_run
 from fedcmoo.settings import SettingsError, flatten, from_table, read_toml
 
 Labelled = Mapping[str, Sequence[SavedRun]]
-"""By label, the runs of one or several seeds."""
+"""The runs of one or several seeds, by label."""
 
 FINISHED = "result.json"
 """The file that a run writes last."""
 
 
 class NotMeasuredError(RuntimeError):
-    """A run is not there, and none is to be made."""
+    """Raised if a run is missing and none should be made."""
 
 
 class Runs:
     """A folder with one folder for every configuration that was run.
 
-    A run of T rounds is also found as the first T rounds of a longer one, which computes the same up to there, whether
-    that one is finished or still going on.
+    A run of T rounds is also found as the first T rounds of a longer run, finished or not, since both compute the same
+    up to round T.
 
     Args:
         folder: where they are.
-        callbacks: makes a run's callbacks of its name.
-        only_finished: whether to take what is there and train nothing.
+        callbacks: a function that returns a run's callbacks, given its name.
+        only_finished: whether to use existing runs only and train nothing.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Runs:
     def place(self, config: StudyConfig) -> Path:
         """The folder of a run: the one whose configuration computes the same, or else a new one.
 
-        A new folder's name has a hash of all that changes the results. Folders are compared by what is written in them,
-        so that runs are found again after settings were added whose defaults change nothing.
+        A new folder's name has a hash of all settings that change the results. Folders are compared by their
+        configuration files, so that runs are still found after new settings with neutral defaults were added.
         """
         for folder, rounds in self._same_but_for_rounds(config):
             if rounds == config.rounds:
@@ -63,7 +63,7 @@ class Runs:
         return self.folder / f"{config.title}-{digest}"
 
     def find(self, config: StudyConfig) -> SavedRun | None:
-        """The run if it is there, whole, or as the beginning of a longer one that was evaluated at its last round."""
+        """The run if it exists, complete or as the beginning of a longer one that was evaluated at its last round."""
         place = self.place(config)
         if (place / FINISHED).exists():
             return SavedRun.read(place)
@@ -75,13 +75,13 @@ class Runs:
         return None
 
     def rounds_done(self, config: StudyConfig) -> int:
-        """How many rounds of a run are there."""
+        """The number of finished rounds of a run."""
         return len(read_history(self.place(config) / HISTORY))
 
     def get(self, config: StudyConfig) -> SavedRun:
-        """The run of a configuration: read if it is there, else made, or gone on with.
+        """The run of a configuration: read if it exists, else made or continued.
 
-        A run that failed is not tried again while this object lives: another target that needs it gets the same error.
+        A failed run is not retried by this object: another target that needs it gets the same error.
         """
         found = self.find(config)
         if found is not None:
@@ -100,11 +100,11 @@ class Runs:
         return SavedRun.read(place)
 
     def _same_but_for_rounds(self, config: StudyConfig) -> Iterator[tuple[Path, int]]:
-        """The folders whose configurations compute the same but for the number of rounds, and those numbers."""
+        """The folders whose configurations are equivalent except for the number of rounds, and those numbers."""
         for file in sorted(self.folder.glob(f"{config.title}-*/config.toml")):
             try:
                 other = from_table(type(config), read_toml(file))
-            except SettingsError:  # made with settings that there are no longer
+            except SettingsError:  # made with settings that no longer exist
                 continue
             if other.computes_the_same_as(replace(config, rounds=other.rounds)):
                 yield file.parent, other.rounds
@@ -120,11 +120,11 @@ ROUGH = {
     "qm9": 0.5,
     "valleys": 0.05,
 }
-"""Seconds of one local step with a batch of 128 on one core, by problem: for estimates before anything is measured."""
+"""Seconds of one local step with a batch of 128 on one core, by problem, for estimates without any measurement."""
 
 
 def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
-    """Seconds that a run still needs: from finished runs like it where there are any, else a rough guess."""
+    """Estimate the remaining seconds of a run, from similar finished runs if any, else roughly."""
     if runs.find(config) is not None:
         return 0.0
     left = config.rounds - runs.rounds_done(config)
@@ -132,7 +132,7 @@ def estimate(config: StudyConfig, runs: Runs, cores: int) -> float:
 
 
 def _measured(config: StudyConfig, runs: Runs) -> float | None:
-    """Seconds per round of a finished run that does the same work in a round."""
+    """Seconds per round of a finished run with the same work per round."""
     wanted = _work(config.to_table())
     for file in sorted(runs.folder.glob(f"*{wanted['problem.name']}-*/{FINISHED}")):
         if _work(read_toml(file.parent / "config.toml")) == wanted:
@@ -149,7 +149,7 @@ def _work(table: Any) -> dict[str, Any]:
 
 
 def _guessed(config: StudyConfig, cores: int) -> float:
-    """As if every method took one gradient more than its local steps, on every core."""
+    """A rough estimate that assumes one gradient more than the local steps for every method, using every core."""
     batch = (config.method.batch_size or 128) / 128
     steps = config.method.local_steps + 1
     return steps * ROUGH.get(config.problem.name, 0.02) * batch * (config.clients_per_round or 10) / cores

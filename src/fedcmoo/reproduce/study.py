@@ -1,4 +1,4 @@
-"""At what scale the paper is reproduced: from this every target makes the configurations of its runs."""
+"""The scale of a reproduction, from which every target makes the configurations of its runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ AS_IN_THE_PAPER: Mapping[str, Table] = {
     "fedcmoo-pref": {"gram": "two-way"},
     "local-progress": {"gram": "two-way", "weights": "find-weights"},
 }
-"""Where the paper's main experiments differ from the library's defaults: two-way communication with randomized SVD, at
-an upload of d (appendix B), instead of the sketch, and FindWeights instead of AtLeastEqual."""
+"""Settings of the paper's main experiments that differ from the library's defaults: two-way communication with
+randomized SVD, at an upload of d (appendix B), instead of the sketch, and FindWeights instead of AtLeastEqual."""
 
 NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 """Settings in which runs of the same scale may differ."""
@@ -35,7 +35,7 @@ NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(RunConfig):
-    """A run of the reproduction: as any other, but with the problem and the methods that only measure."""
+    """A run configuration that also knows the problem and the methods used only for measurements."""
 
     problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": {**PROBLEMS, Valleys.name: Valleys}})
     method: Method = field(
@@ -44,11 +44,11 @@ class StudyConfig(RunConfig):
     )
 
     beginning_suffices: ClassVar[bool] = True
-    """Whether the history of its rounds is all that is needed of it, so that a longer run has it too."""
+    """Whether only the history of its rounds is needed, so that a longer run can be used instead."""
 
     @property
     def title(self) -> str:
-        """What its folder's name begins with."""
+        """The beginning of its folder's name."""
         table = self.to_table()
         return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
 
@@ -59,15 +59,15 @@ class StudyConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A scale.
+    """The scale of a reproduction.
 
     Args:
-        full: the paper's, or else one that two cores finish in minutes.
-        rounds: of every run; None for the presets'.
-        seeds: None for one seed at small scale and three at full scale.
-        rounds_of, seeds_of: by problem, instead of those.
+        full: whether to use the paper's scale, or else one that two cores finish in minutes.
+        rounds: the number of rounds of every run; None for the presets'.
+        seeds: the seeds; None for one seed at small scale and three at full scale.
+        rounds_of, seeds_of: rounds and seeds by problem, which override these.
         data: the data folder.
-        sets: settings of every run, unless a target has its own.
+        sets: settings of every run, unless a target overrides them.
     """
 
     full: bool = False
@@ -126,12 +126,12 @@ def scale_line(
     left_out: Sequence[str],
     is_full: bool,
 ) -> str:
-    """What a reader has to know about the scale of some runs: in what they fall short of the paper's.
+    """A note on how the scale of some runs falls short of the paper's.
 
     Args:
         plan: by part of a target (a problem, say), the seeds of one of its runs.
         full: the same at full scale.
-        left_out: runs of the full scale that there are none of.
+        left_out: runs of the full scale that were not made.
         is_full: whether all of them have full scale.
     """
     parts: dict[str, list[str]] = {}

@@ -30,7 +30,7 @@ def outcomes_in(folder: Path) -> list[Outcome]:
 
 
 def write_summary(folder: Path) -> None:
-    """Write README.md, claims.md and claims.csv about everything in the folder."""
+    """Write README.md, claims.md and claims.csv for the whole folder."""
     outcomes = outcomes_in(folder)
     table = _claims(outcomes)
     write_atomically(folder / "claims.md", table.markdown().encode())
@@ -39,7 +39,7 @@ def write_summary(folder: Path) -> None:
 
 
 def write_interactive(folder: Path) -> None:
-    """Write report.html about everything in the folder."""
+    """Write report.html for the whole folder."""
     outcomes = outcomes_in(folder)
     sections = [
         Section("claims", "The paper's claims", tables=[_short(_claims(outcomes))]),
@@ -73,7 +73,7 @@ def count_verdicts(outcomes: Sequence[Outcome]) -> str:
 
 
 def count_decided(outcomes: Sequence[Outcome]) -> str:
-    """How many of the paper's claims that need no CelebA were decided, one way or the other."""
+    """A sentence on how many of the paper's claims that need no CelebA were decided."""
     parts = {claim.id: (claim.part,) if claim.part else TARGETS[claim.target].parts for claim in all_claims()}
     free = {c.id for c in all_claims() if c.where != OURS and not set(parts[c.id]) & set(CELEBA)}
     every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
@@ -94,7 +94,7 @@ def _section(outcome: Outcome) -> Section:
 
 
 def _index(outcomes: Sequence[Outcome]) -> str:
-    """The folder's README: every table and picture."""
+    """The folder's README, with every table and picture."""
     parts = [
         f"# {TITLE}\n\n{ABOUT} Written by `fedcmoo reproduce`. {count_verdicts(outcomes)} [All claims](claims.md), "
         f"and [one interactive page]({PAGE}) to download and open.\n\n{versions()}\n"

@@ -1,4 +1,4 @@
-"""A smooth, non-convex federated problem whose constants are known: on it the convergence rate is measured."""
+"""A smooth, non-convex federated problem with known constants, used to measure the convergence rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator
 
 DESCENT = 500
-"""Steps of gradient descent to the start."""
+"""Gradient descent steps to find the starting point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +25,21 @@ class Valleys:
 
     φ is not convex. |φ''| <= 2 and |φ'| <= 3√3/8, so all assumptions of the theorem hold: every objective is L-smooth
     with L = 2, and its stochastic gradients are bounded by b = 3√3/8 √d, and with them their variance and the clients'
-    differences. A sample is a centre for each objective: those of an objective are scattered around a point of its
-    own, those of a client around an offset of its own. So objectives conflict, and clients differ.
+    differences. A sample consists of a centre for each objective. Each objective has its own point and each client its
+    own offset, around which the centres are scattered. So objectives conflict, and clients differ.
 
     Training starts at a minimum of the objectives' mean, which is Pareto stationary for equal weights. There the
-    squared norm of the weighted gradient comes from the stochastic gradients alone; from elsewhere, the way down would
-    hide them for any affordable number of rounds.
+    squared norm of the weighted gradient comes from the stochastic gradients alone; from elsewhere, the initial descent
+    would hide it for any affordable number of rounds.
 
     Args:
         clients: N.
-        samples: of each client.
+        samples: the number of samples of each client.
         dimensions: d.
         objectives: M.
-        distance: of the objectives' points from the origin, in each coordinate, at random up to this.
-        difference: of the clients' offsets, standard deviation.
-        scatter: of the samples, standard deviation.
+        distance: the objectives' points are drawn at random, up to this far from the origin in each coordinate.
+        difference: standard deviation of the clients' offsets.
+        scatter: standard deviation of the samples.
     """
 
     name: ClassVar[str] = "valleys"
@@ -60,12 +60,12 @@ class Valleys:
                 raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
-        """All clients have equally many samples, which have no labels."""
+        """The clients' sizes only, which are equal; samples have no labels."""
         parts = np.arange(self.clients * self.samples).reshape(self.clients, self.samples)
         return measure_skew(Partition(list(parts), parts.size), {})
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """The problem; the seed draws its centres."""
+        """Build the problem; the seed determines its centres."""
         random = generator(seed, self.name)
         M, d = self.objectives, self.dimensions
         points = self.distance * (2 * torch.rand(1, 1, M, d, generator=random) - 1)
@@ -90,7 +90,7 @@ class Valleys:
 
 
 class Position(nn.Module):
-    """The model is a point x [d]; of centres [B, M, d] it gives the objectives' values, M times [B]."""
+    """A model whose parameters are a point x [d]; maps centres [B, M, d] to the objectives' values, M times [B]."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -102,5 +102,5 @@ class Position(nn.Module):
 
 
 def mean(output: Tensor, target: Tensor) -> Tensor:
-    """The loss of a batch: the output is the loss already."""
+    """The loss of a batch, given outputs that already are losses."""
     return output.mean()
