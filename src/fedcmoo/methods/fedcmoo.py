@@ -26,8 +26,8 @@ class FedCMOO(WeightedLoss):
         gram: ApproxGramJacobian: the estimator of G.
         weights: the rule that turns G into weights; torchjd's objects also work. `FindWeights()` is the paper's.
         gram_every: the number of rounds between estimates of G; the weights stay the same in between.
-        gram_batch_size: the batch size of phase one, in which clients compute M gradients. None for `batch_size`; only
-            then are these gradients reused for the first local step.
+        gram_batch_size: the batch size of phase one, in which clients compute M gradients. None for `batch_size`; these
+            gradients then also serve the first local step, unlike with another size.
         trips: 2 as in the paper; 1 for rounds of a single trip, with weights from the previous round's G. 1 requires an
             estimator with one phase: all except the two-way and the unbiased ones.
 

@@ -19,7 +19,7 @@ Trips = Literal[1, 2]
 from the previous round's G, and are equal in the first round."""
 
 LAST_GRAM = "last-gram"
-"""The latest G, [M, M], in the server's memory until weights are computed from it."""
+"""The name in the server's memory of the latest G, [M, M], kept until weights are computed from it."""
 
 
 def check_trips(trips: int, gram: Gram) -> None:

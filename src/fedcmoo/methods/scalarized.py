@@ -15,7 +15,7 @@ from fedcmoo.types import Vector
 from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
 
 LAST_LOSSES = "last-losses"
-"""The losses of the previous round, [M], in the server's memory."""
+"""The name in the server's memory of the previous round's losses, [M]."""
 
 
 @dataclass(frozen=True, kw_only=True)

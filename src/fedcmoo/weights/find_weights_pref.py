@@ -13,7 +13,7 @@ from fedcmoo.weights.min_norm import min_norm
 from fedcmoo.weights.preference import non_uniformity, scaled_shares
 
 ZERO = 1e-12
-"""A goal whose entries are all at most this counts as zero, with G scaled so that its largest entry is 1."""
+"""A goal whose entries are all smaller than this counts as zero, with G scaled so that its largest entry is 1."""
 
 
 class Fallback(IntEnum):
