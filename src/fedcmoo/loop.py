@@ -125,7 +125,7 @@ class Loop:
             server.memory["epsilon"] = torch.tensor([self.private.epsilon], dtype=torch.float64)  # for checkpoints
 
     def _note(self, record: Record) -> None:
-        """Finish the round: add it to the history, and mark the server's state for saving."""
+        """Finish the round: add it to the history, and take a snapshot of the server's state for checkpoints."""
         with self.interrupts.held():
             self.history.append(record)
             if self.folder is not None:

@@ -128,7 +128,7 @@ def name_of(settings: Any, registry: Registry) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A suggestion of the intended name."""
+    """The end of an error message: the closest known name, or all known names."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
