@@ -68,7 +68,7 @@ class BoundedRise(Acceptance):
     """Require also that the mean validation loss is at most `max_rise` times that of the last accepted round.
 
     Deviation: the authors of FedCMOO apply this rule to the loss on training data of some clients. A server has no such
-        data, and validation data cost clients nothing. Validation data are evaluated in every round.
+    data, and validation data cost clients nothing. Validation data are evaluated in every round.
 
     Args:
         max_rise: 1.5 in the authors' runs.

@@ -38,8 +38,7 @@ class Checkpoint:
     Attributes:
         round: the number of finished rounds.
         run: the identity of the run.
-        arrays: x, buffers, counters, w, `memory.NAME` for a method's memory, `client.I/NAME` for the memory of client
-            I.
+        arrays: x, buffers, counters, w, `memory.NAME` for a method's memory, `client.I/NAME` for that of client I.
         id: `Server.id`.
     """
 

@@ -31,8 +31,7 @@ from fedcmoo.randomness import Repeat, generator, seeded
 from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
-"""A Jacobian of more bytes than this is not kept for the first local step: another weighted pass costs less than its
-memory."""
+"""A Jacobian of more bytes than this is not kept for the first local step: another weighted pass is cheaper."""
 
 
 GradientAt = Callable[[Tensor], Tensor]

@@ -31,10 +31,8 @@ class Record:
             separate entry, such as "train masking".
         seconds: by phase.
         failures: the reasons for failures, by client.
-        undone: the reason why the round's model was not accepted and the previous one was kept; None if it was
-            accepted.
-        notes: further numbers: "stationarity" and "max_angle" if there is a Gram matrix, and those that the method
-            adds.
+        undone: why the round's model was refused and the previous one kept; None if it was accepted.
+        notes: further numbers: "stationarity" and "max_angle" if there is a Gram matrix, and the method's own.
         test, validation: losses and metrics by objective, in rounds with an evaluation.
         client_test: their distributions over clients, each evaluated on its own test data (see `client_scores`).
     """

@@ -139,8 +139,7 @@ class Field:
 
 
 def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:
-    """Raise `BadMessageError`, naming sender and field, unless the message has exactly the expected arrays, all
-    finite."""
+    """Raise `BadMessageError`, naming sender and field, unless a message has exactly the expected, finite arrays."""
     if set(message) != set(expected):
         raise BadMessageError(f"{sender} must send {sorted(expected)}, but sent {sorted(message)}")
     for name, field in expected.items():

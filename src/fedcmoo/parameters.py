@@ -41,8 +41,7 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise unless the device is this machine's processor or a CUDA device. (Others lack float64, or are not
-    tested.)"""
+    """Raise unless it is this machine's processor or a CUDA device. (Others lack float64, or are not tested.)"""
     here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
     if device not in here and not (device == "cuda" and len(here) > 1):
         raise ValueError(f"device must be one of this machine's ({', '.join(here)}), but got {device!r}")
@@ -185,8 +184,7 @@ class FlatModel:
 
     @contextmanager
     def only_shared(self) -> Iterator[None]:
-        """Context in which `backward` computes only the gradients of shared parameters: passes stop at the first of
-        them."""
+        """Context in which `backward` computes only gradients of shared parameters; passes stop at the first."""
         for parameter in self._not_shared:
             parameter.requires_grad_(False)
         try:

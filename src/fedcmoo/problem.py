@@ -136,8 +136,7 @@ class Problem:
         return None if source is None else self._checked(source, f"the test data of client {i}")
 
     def share(self, i: int) -> Share:
-        """Client i's weight and the objectives that it owns. Its data are inspected at most once, and only if
-        needed."""
+        """Client i's weight and the objectives that it owns. Its data are read at most once, if needed."""
         if i not in self._shares:
             names = [objective.name for objective in self.objectives]
             owned = self._labels(self.client(i)) if self.owns is None else [name in self.owns[i] for name in names]
@@ -208,8 +207,7 @@ class Problem:
         return values, labelled
 
     def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
-        """Outputs and targets of objective k for its labelled samples, and the number of these samples (None for
-        all)."""
+        """Outputs and targets of objective k for its labelled samples, and the number of these (None for all)."""
         output, target = self.of(outputs, k), self.of(targets, k)
         if target is None:
             raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
@@ -266,8 +264,7 @@ class Problem:
         return FlatModel(module, self.is_shared, precision, lambda name: is_under(name, self.private_prefixes), layout)
 
     def check(self) -> None:
-        """Compute losses, gradients and metrics of two samples as in training, to find mistakes before training
-        starts."""
+        """Compute losses, gradients and metrics of two samples as in training, to find mistakes early."""
         self.channels_last = self._fits_channels_last()
 
     def _fits_channels_last(self) -> bool:
@@ -284,8 +281,7 @@ class Problem:
         return True
 
     def _first_pass(self, channels_last: bool) -> None:
-        """Compute losses, gradients and metrics of two samples as in training; do nothing if no data are available
-        here."""
+        """Compute losses, gradients and metrics of two samples as in training; do nothing without data."""
         data = self.some_data()
         if data is None:
             return

@@ -125,8 +125,7 @@ class SavedRun(Run):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the run in a folder. A run within a sweep gets its settings from the sweep, and its name from its
-        folder."""
+        """Read the run in a folder. A run of a sweep gets its settings from the sweep, and its name from its folder."""
         config: dict[str, Any] = {"problem": {"name": folder.parent.name}, "method": {"name": folder.name}}
         own, sweep = folder / CONFIG, folder.parent.parent / "sweep.toml"
         if own.exists():

@@ -160,8 +160,7 @@ def _make(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """Lock a file in the folder, which only one process can hold at a time; the system releases it when the process
-    ends."""
+    """Lock a file in the folder for one process at a time; the system releases it when the process ends."""
     file = (folder / ".lock").open("w")
     try:
         import fcntl

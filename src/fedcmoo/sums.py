@@ -74,8 +74,7 @@ class Sums:
         Args:
             arrays: by name.
             nbytes: the size of the client's reply.
-            how: the way to add each array: "sum" (the default), "newest" to keep the last one, "each" to stack them as
-                rows.
+            how: the way to add each array: "sum" (the default), "newest" to keep the last, "each" to stack as rows.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from fedcmoo.privacy.secure.party import Party
 
 KEEP_LIMIT = 512 * 2**20
-"""The maximum size in bytes of the gradients that a worker keeps from one ask of a round to the next; others are
-recomputed."""
+"""Maximum bytes of gradients that a worker keeps from one ask of a round to the next; others are recomputed."""
 
 PRIVATE = "private"
 """The name in a client's memory of the private part of its model."""

@@ -83,8 +83,7 @@ class WorkerSession(BlockSession, Generic[W]):
 
     @abstractmethod
     def receive(self, timeout: float | None) -> Iterator[tuple[W, Sums | str | None]]:
-        """Wait for reports from workers: None when they are ready, sums, or how they were lost ("" for the result of
-        `end`)."""
+        """Wait for reports from workers: None when they are ready, sums, or how they were lost ("" to ask `end`)."""
 
     @abstractmethod
     def end(self, worker: W) -> str:

@@ -41,8 +41,7 @@ class Pool:
 
     Args:
         workers: the number of workers; by default one for each core that this process may use.
-        threads: the number of threads of torch's operators in each worker. With 1, the default, results are those of
-            `Local()`.
+        threads: threads of torch's operators in each worker. With 1, the default, results are those of `Local()`.
         deadline: seconds that a worker has for each client of an ask; one that takes longer is replaced.
         retries: how often the clients of a worker that was lost (killed, out of memory, or beyond the deadline) are run
             again before they count as failed.

@@ -22,8 +22,7 @@ Mod = Callable[[FlowerMessage, Context, Callable[[FlowerMessage, Context], Flowe
 """Flower's hook around a message: (message, context, what comes next) -> reply."""
 
 MakeProblem = Callable[[Context], Problem]
-"""The problem of a run, from Flower's context: `run_config` is the same everywhere, `node_config` differs between
-nodes."""
+"""The problem of a run, from Flower's context: `run_config` is the same everywhere, `node_config` is per node."""
 
 MakeMethod = Callable[[Context], Method]
 """The method of a run, from Flower's context; it must be the same on all nodes and the server."""

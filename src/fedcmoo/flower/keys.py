@@ -1,5 +1,4 @@
-"""Certificates and keys of a federation: a certificate authority, the server's TLS certificate, a key pair for each
-node."""
+"""Certificates and keys of a federation: its authority, the server's TLS certificate, a key pair for each node."""
 
 from __future__ import annotations
 

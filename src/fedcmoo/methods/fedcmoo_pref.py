@@ -103,8 +103,7 @@ class FedCMOOPref(WeightedLoss):
         self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
 
     def one_trip(self, server: Server) -> Generator[Ask, Sums, Sums]:
-        """Run lines 5 to 14 with one ask: w comes from the last G and losses, and new ones from the clients that
-        train."""
+        """Run lines 5 to 14 with one ask: w comes from the last G and losses; clients that train send new ones."""
         G = take_last_gram(server)
         if G is not None:
             self.reweigh(server, server.memory["last-losses"], G)

@@ -31,8 +31,7 @@ class FedMGDAPlus(FedAvg):
     Clients with small losses, or with many samples, do not outweigh the others, and a client with a wrong update has at
     most the weight 1/n + epsilon. A round's step is no longer than η_s, so η_s must be small, or decay, for the model
     to converge. Clients' weights p_i have no effect, and clients without an update (that own no objective) are left
-    out. The server holds all n updates of a cohort at once. In the history, `notes` contains the smallest and largest
-    λ_i.
+    out. The server holds all n updates of a cohort at once. The history's `notes` contain the smallest and largest λ_i.
 
     Args:
         weights: the weights of the objectives in a client's loss; None for equal weights.

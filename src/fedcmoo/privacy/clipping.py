@@ -58,8 +58,7 @@ def clip(
 
 
 def _scaled(array: Tensor, factor: float) -> Tensor:
-    """The array times a factor that may be out of float32's range, minus twice the possible rounding error of the
-    products."""
+    """The array times a factor that may be too small for float32, reduced by twice the largest rounding error."""
     margin = max(torch.finfo(array.dtype).eps, 1e-12)  # the norm of float64 arrays is also rounded
     return (array.double() * (factor * (1 - margin))).to(array.dtype)
 

@@ -33,8 +33,7 @@ OWNERS = "differential privacy needs clients that own all objectives and have eq
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentialPrivacy:
-    """Central (ε, δ)-differential privacy of clients: the models of a run depend only slightly on any one client's
-    data.
+    """Central (ε, δ)-differential privacy of clients: the models of a run hardly depend on any one client's data.
 
     Each client clips each of its contributions, the server adds Gaussian noise to each sum over the cohort and divides
     it by the expected size of a cohort. Cohorts and noise come from the operating system's randomness, so equal seeds
@@ -196,8 +195,7 @@ class PrivateRun:
         return self.accountant.spent
 
     def check(self, ask: Ask, server: Server) -> None:
-        """Raise unless the ask was accounted for: it must be to the cohort that was drawn, with each contribution
-        once."""
+        """Raise unless the ask was accounted for: it must go to the drawn cohort, with each contribution once."""
         if ask.clients is not None or not set(server.cohort) <= set(self._cohort):
             raise RuntimeError("a private round must ask the cohort that was drawn, but this one asks others")
         for name in ask.messages:

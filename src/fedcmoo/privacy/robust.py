@@ -67,8 +67,7 @@ class TrimmedMean(RobustMean):
     """The mean of each coordinate without its largest and smallest entries.
 
     Args:
-        trim: the share of clients, below 1/2, to leave out at each end. The mean is robust to this share of hostile
-            clients.
+        trim: the share of clients, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
     """
 
     trim: float = 0.2
@@ -111,8 +110,7 @@ def trimmed_mean(replies: Tensor, trim: float) -> Tensor:
 
     Args:
         replies: the clients' arrays, one per row.
-        trim: the share of entries, below 1/2, to leave out at each end. The mean is robust to this share of hostile
-            clients.
+        trim: the share of entries, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
 
     References:
         Yin, Chen, Ramchandran and Bartlett. Byzantine-robust distributed learning: towards optimal statistical rates.

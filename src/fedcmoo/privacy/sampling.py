@@ -18,8 +18,7 @@ from fedcmoo.optional import require
 from fedcmoo.types import Vector
 
 INTERVAL = 1e-3
-"""The grid of the discretized privacy loss. Rounding is upwards; a grid ten times finer changes ε by less than 0.02
-%."""
+"""Grid of the discretized privacy loss. Rounding is upwards; a grid ten times finer changes ε by less than 0.02 %."""
 
 
 @dataclass(frozen=True)

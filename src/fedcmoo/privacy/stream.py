@@ -12,8 +12,7 @@ KEY = 32
 
 
 def keystream(key: bytes, words: int) -> NDArray[np.uint32]:
-    """The first words of the ChaCha20 keystream of a key: without the key, they cannot be distinguished from uniform
-    ones."""
+    """The first words of the ChaCha20 keystream of a key: without the key, they look uniform."""
     ciphers = require("cryptography.hazmat.primitives.ciphers", "privacy")
     encryptor = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     stream: NDArray[np.uint32] = np.frombuffer(encryptor.update(bytes(4 * words)), dtype="<u4")

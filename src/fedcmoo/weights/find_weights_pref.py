@@ -60,8 +60,7 @@ class FindWeightsPref:
         threshold: the μ below which all losses are decreased; above it, they are brought to the requested ratios.
             With two objectives, 0.01 lets the scaled losses differ by a third, 0.0001 by 3 %.
         near_worst: J* holds every k with r_k F_k >= near_worst * max_j r_j F_j. 1 is the paper's argmax; the authors'
-            runs use 0.9, which protects more objectives from noise in the losses, but does not balance those within 10
-            %.
+            runs use 0.9, which protects more objectives from noise in the losses, but does not balance within 10 %.
         even_share: w <- (1 - even_share) w + even_share / M, so that no weight is below even_share / M. 0.2 gives
             the paper's minimum 1/(5M), which it uses where no preference must be met exactly. (The paper describes a
             projection; the authors' runs use this mixture, and so do we: it keeps the order of the weights.)
@@ -69,8 +68,7 @@ class FindWeightsPref:
             "relaxed", as in the authors' runs, asks only that no loss grows: G w >= 0.
 
     Deviations: G is divided by its largest entry and each constraint by its largest coefficient, which changes no
-    solution but suits the solver's absolute tolerances. Programs without a solution fall back as described in
-    `Fallback`.
+    solution but suits the solver's absolute tolerances. For programs without a solution, see `Fallback`.
 
     >>> G = np.array([[1.0, -0.5], [-0.5, 2.0]])
     >>> result = FindWeightsPref()(np.ones(2), np.array([2.0, 1.0]), G)

@@ -41,8 +41,7 @@ def check_preference(preference: Sequence[float] | Vector, M: int | None = None)
 
 
 def scaled_shares(r: Vector, losses: Vector) -> Vector:
-    """û = (r ⊙ F) / Σ_k r_k F_k: the shares [M] of the objectives in the scaled losses; all 1/M if the preference is
-    met.
+    """û = (r ⊙ F) / Σ_k r_k F_k: the objectives' shares [M] in the scaled losses; all 1/M if the preference is met.
 
     Losses below zero count as zero, and if all are zero the shares are equal.
     """

@@ -64,8 +64,7 @@ class DualProj:
 
 @dataclass(frozen=True)
 class UPGrad:
-    """The mean of the gradients, each projected so that it conflicts with none: Σ_k argmin over v >= e_k / M of v^T G
-    v.
+    """The mean of gradients, each projected so that it conflicts with none: Σ_k argmin over v >= e_k / M of v^T G v.
 
     Args:
         normalize: divide the weights by their sum, which is 1 or more; as in `TorchJD`.

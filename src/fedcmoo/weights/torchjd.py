@@ -45,8 +45,7 @@ class TorchJD:
         rule: the object; it is never changed.
         normalize: divide the weights by the sum of their absolute values. Many rules' weights do not sum to one
             (PCGrad's sum to M or more), which would scale the clients' learning rate; with normalization, a rule
-            determines only the direction, and learning rates mean the same for every rule. False keeps the weights
-            unchanged.
+            determines only the direction, and learning rates mean the same for every rule. False keeps the weights.
     """
 
     rule: nn.Module

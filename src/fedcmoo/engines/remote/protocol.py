@@ -76,8 +76,7 @@ class NodeRequest:
     trip: str = ""
 
     def pack(self, messages: bytes, model: bytes | None, own: Mapping[int, bytes] = MappingProxyType({})) -> Packet:
-        """Encode the request with the messages, the model (unless the node has it), and the messages to single
-        clients."""
+        """Encode the request with messages, model (unless the node has it), and messages to single clients."""
         values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
         blobs = {"messages": messages} if model is None else {"messages": messages, "model": model}
         return Packet({"protocol": VERSION, **values}, {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})

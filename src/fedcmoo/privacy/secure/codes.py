@@ -1,5 +1,4 @@
-"""Codes of clients' replies: words that add up modulo 2^b, which are masked, summed and decoded instead of the
-arrays."""
+"""Codes of clients' replies: words that add up modulo 2^b, masked, summed and decoded in place of the arrays."""
 
 from __future__ import annotations
 
