@@ -1,4 +1,4 @@
-"""Federated multi-objective optimization: one model, several objectives, traffic that does not grow with them."""
+"""Federated multi-objective optimization: one model, several objectives, communication independent of their number."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

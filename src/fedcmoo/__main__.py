@@ -1,4 +1,4 @@
-"""`python -m fedcmoo` is the command line."""
+"""Entry point of `python -m fedcmoo`, the command line."""
 
 from fedcmoo.cli import app
 

@@ -1,4 +1,4 @@
-"""Acceptance of a round: a round that leaves an unusable model is undone."""
+"""Acceptance rules: a round that results in an unusable model is undone."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ACCEPTED_LOSS = "accepted-loss"
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The model after a round must be finite, and the norms of its parameters and buffers within a bound.
+    """Require that the model after a round is finite, and the norms of its parameters and buffers are within a bound.
 
-    One reply may be finite, of the right shape, and so large that no client can compute anything with the mean. Such a
-    round counts, and its record says why it was undone, but model, weights and memory are those from before it.
+    A reply may be finite and of the right shape, but so large that clients cannot train on the resulting mean. Such a
+    round counts, and its record gives the reason why it was undone, but model, weights and memory are restored.
 
     Args:
-        max_norm: the largest ‖x‖ and ‖buffers‖. The default is where float32 has no decimals left; with a bound that
-            fits the model, smaller damage is noticed too.
-        patience: how many rounds in a row may be undone; with one more, the run ends.
+        max_norm: the largest ‖x‖ and ‖buffers‖. At the default, float32 has no decimals left; a bound that fits the
+            model also detects smaller damage.
+        patience: the number of consecutive rounds that may be undone; after one more, the run ends.
 
     >>> Acceptance(max_norm=100.0).patience
     3
@@ -46,17 +46,17 @@ class Acceptance:
         """Raise ValueError if the rule cannot be applied to a problem."""
 
     def objection(self, server: Server, loss: Callable[[], float]) -> str | None:
-        """Why the server's state cannot be accepted; None if it can.
+        """The reason why the server's state cannot be accepted; None if it can.
 
         Args:
-            server: after the round; what a rule remembers of accepted rounds is in its memory.
+            server: the state after the round; a rule's record of accepted rounds is in its memory.
             loss: evaluates the mean of the objectives' losses on validation data.
         """
         for name, values in (("weights", server.w), ("Gram matrix", server.G)):
             if values is not None and not np.isfinite(values).all():
                 return f"the {name} must be finite, but got {values.tolist()}"
         for name, array in (("the model", server.x), ("the buffers", server.buffers)):
-            # The norm of a float32 vector may overflow where no entry does.
+            # The norm of a float32 vector may overflow even if no entry does.
             norm = torch.linalg.vector_norm(array, dtype=torch.float64).item()
             if not norm <= self.max_norm:
                 return f"the norm of {name} must be finite and at most {self.max_norm:g}, but is {norm:g}"
@@ -65,10 +65,10 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class BoundedRise(Acceptance):
-    """In addition, the mean validation loss must not rise above `max_rise` times that of the last accepted round.
+    """Require also that the mean validation loss is at most `max_rise` times that of the last accepted round.
 
-    Deviation: the authors of FedCMOO have this rule with the loss on training data of some clients. A server has no
-    such data, and validation data cost clients nothing. Validation data are evaluated in every round.
+    Deviation: the authors of FedCMOO apply this rule to the loss on training data of some clients. A server has no such
+    data, and validation data cost clients nothing. Validation data are evaluated in every round.
 
     Args:
         max_rise: 1.5 in the authors' runs.
@@ -100,7 +100,7 @@ class BoundedRise(Acceptance):
 
 
 def undone_in_a_row(history: Sequence[Record]) -> int:
-    """How many of the last rounds were undone, one after the other."""
+    """The number of consecutive rounds, up to the last one, that were undone."""
     return sum(1 for _ in takewhile(lambda record: record.undone is not None, reversed(history)))
 
 

@@ -1,7 +1,7 @@
-"""The server's state after some round as one file: not pickled, with a checksum over all of it.
+"""Checkpoints: the server's state after a round in one file, without pickle and with a checksum of the whole file.
 
-A checkpoint is a safetensors file. Its metadata hold the round, the identity of the run, and a SHA-256 of the whole
-file in which the checksum itself is written as zeros; so a flipped bit anywhere is noticed.
+A checkpoint is a safetensors file. Its metadata contain the round, the identity of the run, and a SHA-256 of the whole
+file, computed with zeros in place of the checksum; so a flipped bit anywhere is detected.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Checkpoint:
     """The state of a server between two rounds.
 
     Attributes:
-        round: how many rounds are done.
+        round: the number of finished rounds.
         run: the identity of the run.
-        arrays: x, buffers, counters, w, `memory.NAME` for what a method keeps, `client.I/NAME` for what client I does.
+        arrays: x, buffers, counters, w, `memory.NAME` for a method's memory, `client.I/NAME` for that of client I.
         id: `Server.id`.
     """
 
@@ -57,7 +57,7 @@ class Checkpoint:
         return cls(server.round, run, arrays, server.id)
 
     def encode(self) -> bytes:
-        """The checkpoint as a file's content."""
+        """Encode the checkpoint as the content of a file."""
         cpu = {name: array.detach().cpu().contiguous() for name, array in self.arrays.items()}
         about = {
             "format": FORMAT,
@@ -86,7 +86,7 @@ class Checkpoint:
             raise DamagedError(str(error)) from None
 
     def restore(self, server: Server) -> None:
-        """Put a server into this state; DamagedError, and no change, if it cannot be one of that server."""
+        """Restore a server to this state; DamagedError, and no change, if the state does not fit the server."""
         state = {"x": server.x, "buffers": server.buffers, "counters": server.counters, "w": torch.from_numpy(server.w)}
         for name, now in state.items():
             array = self.arrays.get(name)
@@ -120,7 +120,7 @@ def _metadata(data: bytes) -> dict[str, Any]:
 
 
 def _checksum(data: bytes, start: int) -> str:
-    """The SHA-256 of a file whose checksum, from `start` on, is taken as zeros."""
+    """The SHA-256 of a file with zeros in place of its checksum, which begins at `start`."""
     digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(BLANK.encode())
     digest.update(memoryview(data)[start + len(BLANK) :])
@@ -128,7 +128,7 @@ def _checksum(data: bytes, start: int) -> str:
 
 
 def _client_states(arrays: Mapping[str, Tensor]) -> dict[int, Message]:
-    """What clients keep: arrays "client.I/NAME" of a checkpoint."""
+    """The clients' memories, from the arrays "client.I/NAME" of a checkpoint."""
     states: dict[int, dict[str, Tensor]] = {}
     for key, array in arrays.items():
         if key.startswith(CLIENT):

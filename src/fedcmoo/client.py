@@ -1,8 +1,8 @@
-"""One client's side of a round: gradients of all objectives, and local training on the weighted loss.
+"""The client's side of a round: gradients of all objectives, and local training on the weighted loss.
 
 A client is a pure function of (seed, round, client), the model it was sent and, with some methods, its own memory: it
-may be asked on any machine, in any order, again after a crash, and gives the same bits. Gradients of an earlier ask of
-the round are kept for the first local step if there is room, and computed again otherwise.
+gives the same bits on any machine, in any order, and again after a crash. Gradients of an earlier ask of the round are
+kept for the first local step if there is room, and recomputed otherwise.
 """
 
 from __future__ import annotations
@@ -31,37 +31,38 @@ from fedcmoo.randomness import Repeat, generator, seeded
 from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
-"""A Jacobian of more bytes is not kept for the first local step: one more weighted pass is cheaper than its memory."""
+"""A Jacobian of more bytes than this is not kept for the first local step: another weighted pass is cheaper."""
 
 
 GradientAt = Callable[[Tensor], Tensor]
-"""The gradient of a local step's batch at another point, [d] -> [d], with the same augmentation and dropout."""
+"""A function that computes the gradient of a local step's batch at another point, [d] -> [d], with the same
+augmentation and dropout."""
 
 Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
-"""Changes the gradient of a local step in place, given where the client is and the gradient, both [d]. In the first
-step of a round there may be no gradient elsewhere."""
+"""A function that changes the gradient of a local step in place, given the current point and the gradient, both [d]. In
+the first step of a round, the gradient at other points may not be available."""
 
 
 @dataclass
 class Client:
-    """Client i in round t. Engines make one for each ask.
+    """Client i in round t. Engines create one for each ask.
 
     Attributes:
         problem: the problem, with this client's data.
-        model: the worker's one model; the client resets it to `state` as it needs.
-        sizes: of the model.
-        state: the global model and, where the model has a private part, this client's own.
+        model: the worker's only model; the client resets it to `state` when needed.
+        sizes: the model's sizes.
+        state: the global model and, if the model has a private part, this client's private part.
         seed: of the whole run.
         round: t.
         i: which client.
-        first: what was computed on the first batch of this round and model, if it was kept from an earlier ask.
-        memory: what this client remembers from earlier rounds, for methods with stateful clients.
-        told: what stages at the server tell clients in this ask.
-        new_memory: what it will remember instead if the server uses its reply; None for no change.
+        first: the results on the first batch of this round and model, if kept from an earlier ask.
+        memory: this client's memory from earlier rounds, for methods with stateful clients.
+        told: the values that stages at the server send to clients in this ask.
+        new_memory: its new memory if the server uses its reply; None for no change.
         new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
-        scales: P / P_k of the cohort for each objective; None where all are 1.
+        scales: P / P_k of the cohort for each objective; None if all are 1.
     """
 
     problem: Problem
@@ -94,7 +95,7 @@ class Client:
 
     @property
     def owned(self) -> Sequence[int]:
-        """O_i: the places of the objectives that this client owns."""
+        """O_i: the indices of the objectives that this client owns."""
         return range(self.problem.M) if self.share is None else self.share.objectives
 
     def own_weights(self, w: Sequence[float]) -> list[float]:
@@ -125,8 +126,8 @@ class Client:
         return self.first.J
 
     def shared_jacobian(self, batch_size: int | None) -> Tensor:
-        """h_i over the shared parameters: [M, d_shared]. A view into the worker's memory: it must not be changed or
-        kept. If the gradients are too large to be kept for the first local step, no other ones are computed."""
+        """h_i over the shared parameters: [M, d_shared]. A view into the worker's memory, which must not be changed or
+        kept. If the gradients are too large to be kept for the first local step, only these are computed."""
         if self.keeps_jacobian:
             return self.jacobian(batch_size)[:, : self.model.d_shared]
         J = self.model.rows(self.problem.M, self.model.d_shared)
@@ -166,8 +167,8 @@ class Client:
         change of private parameters after it.
 
         Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
-        first step takes its gradient from phase one. `correct` may change the gradient of every step. The model's
-        buffers are the client's own afterwards.
+        first step reuses the gradient of phase one. `correct` may change the gradient of every step. Afterwards, the
+        model's buffers are those of the client.
         """
         model = self.model
         optimizer_state: dict[str, Tensor] = {}
@@ -200,7 +201,7 @@ class Client:
             assert self.first is not None
             next(batches)  # phase one's
             model.load(State(self.state.x, self.first.buffers, self.first.counters))
-            model.module.train()  # the last to use the model may have evaluated it
+            model.module.train()  # the previous user of the model may have evaluated it
             torch.mv(J[which].T, weights, out=model.grad)
             descend(None)
         else:
@@ -223,10 +224,10 @@ class Client:
         batch_size: int | None,
         corrections: Mapping[int, Correct] = MappingProxyType({}),
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """FSMGDA's local training: from x, K steps on each objective alone. Returns the M updates [M, d], and the
-        buffers (their mean) and counters after them. All objectives see the same batches, and start from one forward
-        pass unless a correction is given for them, which may need its own. Private parameters are changed by the sum of
-        what the objectives change."""
+        """FSMGDA's local training: K steps from x on each objective alone. Returns the M updates [M, d], and the
+        buffers (their mean) and counters after them. All objectives use the same batches, and the same first forward
+        pass unless there is a correction, which may need its own. Private parameters change by the sum of the
+        objectives' changes."""
         M, model = self.problem.M, self.model
         updates = model.x.new_zeros(M, len(model.x))
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
@@ -241,7 +242,7 @@ class Client:
             self._keep_private()
         return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
-    # What follows is private to a client.
+    # The rest is private to the client.
 
     def _gradients(self, J: Tensor, batch_size: int | None) -> None:
         """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
@@ -291,12 +292,12 @@ class Client:
         return there
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
-        """One look at the end of a phase, so that steps need not wait for it.
+        """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it.
 
         Args:
-            which: the places of n objectives.
+            which: the indices of n objectives.
             history: their losses, one after the other or [n] in each step.
-            values: the gradients of all objectives, [M, d], or what they made of x together, [1, d].
+            values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
         """
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if all_finite(losses) and all_finite(values):

@@ -1,4 +1,4 @@
-"""How losses and metrics are distributed over clients, each on its own test data."""
+"""The distribution of losses and metrics over clients, each evaluated on its own test data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedcmoo.sums import Sums
 from fedcmoo.types import Vector
 
 ClientScores = dict[str, dict[str, dict[str, float]]]
-"""By objective's name and by "loss" or metric: its `distribution` over clients."""
+"""The `distribution` over clients of each loss and metric, by the objective's name and "loss" or the metric's name."""
 
 STATISTICS = ("mean", "worst_tenth", "spread")
-"""What a run can be judged by."""
+"""The statistics by which runs can be compared."""
 
 QUANTILES = range(0, 101, 10)
 """In per cent; the distribution's "q0" is the smallest value, "q100" the largest one."""
@@ -42,8 +42,8 @@ def distribution(values: Sequence[float] | Vector, higher_is_better: bool) -> di
 def client_scores(problem: Problem, sums: Sums) -> ClientScores:
     """The distributions of means over samples, given the clients' "totals" and "counts" of samples [clients, columns].
 
-    Clients count alike, whatever their numbers of samples; those without a label for an objective do not count in it.
-    An objective for which no client has a label has no distribution.
+    All clients count equally, regardless of their numbers of samples; those without a label for an objective are left
+    out for it. An objective for which no client has a label has no distribution.
     """
     totals, counts = sums["totals"].numpy(), sums["counts"].numpy()
     higher = {(o.name, m.name) for o in problem.objectives for m in o.metrics if m.higher_is_better}

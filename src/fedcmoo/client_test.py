@@ -1,4 +1,4 @@
-"""Evaluation at the clients: each sends the losses and metrics of the model, with its private part, on its own data."""
+"""Evaluation at the clients: each sends the losses and metrics of the model, with its private part, on its data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Sizes
 
 NAME = "client-test"
-"""Of the contribution."""
+"""The name of the contribution."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class ClientTest(Contribution):
 
 
 def with_client_test(channels: Channels, problem: Problem) -> Channels:
-    """The channels of a run, and that of the clients' evaluation where the problem has test data for it."""
+    """The channels of a run, including that of the clients' evaluation if the problem has test data for it."""
     if problem.client_test is None:
         return channels
     return {**channels, NAME: Channel(ClientTest(len(columns(problem))))}
 
 
 def client_test(clients: tuple[int, ...]) -> Ask:
-    """The request for it to these clients."""
+    """The ask for an evaluation by these clients."""
     return Ask({NAME: Message()}, clients)

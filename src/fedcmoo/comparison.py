@@ -1,4 +1,4 @@
-"""Several methods and seeds on one problem: one table with mean and spread, one figure."""
+"""Comparison of several methods and seeds on one problem: a table with mean and spread, and a figure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Results by label (a method), one for each seed."""
+    """The results of a comparison by label (a method), one for each seed."""
 
     results: Mapping[str, Sequence[Result]]
 
@@ -45,7 +45,7 @@ class Comparison:
         return targets_table(self.problem, targets, self.results)
 
     def plot_targets(self, targets: Sequence[Target], path: str | Path | None = None) -> Figure:
-        """The same as bars, with the least and the largest of the seeds."""
+        """The same as bars, with the smallest and largest values over seeds."""
         return draw(targets_chart(self.problem, targets, self.results), path)
 
     def __str__(self) -> str:
@@ -58,10 +58,10 @@ class Comparison:
         return self.table().html()
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:
-        """Every objective's metrics, a line for each method, a band over seeds.
+        """Plot every objective's metrics, with a line for each method and a band over seeds.
 
         Args:
-            path: where to save the picture; None not to.
+            path: where to save the figure; None not to save it.
             x: "round", or "upload" for uploaded megabytes.
         """
         return draw(curves_chart(self.problem, self.results), path, x_axis(x))
@@ -88,14 +88,14 @@ def compare(
     """Train with several methods and seeds on one problem.
 
     Args:
-        problem: model, objectives and data; or a function that makes them of a seed, so that seeds also differ in the
-            initial model.
+        problem: model, objectives and data; or a function that creates the problem from a seed, so that seeds also
+            differ in the initial model.
         methods: objects or names, such as `["fedcmoo", FSMGDA(client_lr=0.1)]`; or by label, where two would have the
             same one: `{"K = 5": FedCMOO(local_steps=5), "K = 20": FedCMOO(local_steps=20)}`.
-        seeds: one run for each.
-        rounds: T, of each run.
-        folder: each run gets a folder in it, and the same call again continues where it was interrupted; None to write
-            nothing.
+        seeds: the seeds; one run for each.
+        rounds: T, the number of rounds of each run.
+        folder: the output folder, with a folder for each run; repeating the call continues an interrupted comparison.
+            None to write nothing.
         options: further arguments of `fit`.
 
     Returns:
@@ -131,13 +131,13 @@ def compare_configs(
     folder: Path,
     run: Callable[[RunConfig, Path, bool], Result] = lambda config, path, resume: config.run(path, resume=resume),
 ) -> Comparison:
-    """Run every configuration in a folder of its own; what an earlier call finished is only read, what it began goes
-    on. A folder with rounds of another configuration is an error, before anything runs.
+    """Run every configuration in a separate folder; finished runs of an earlier call are only read, interrupted ones
+    are continued. A folder with rounds of another configuration is an error, raised before anything runs.
 
     Args:
         configs: by the name of a method or another label, one configuration for each seed.
-        folder: of the comparison.
-        run: how to run one (with a progress bar, say).
+        folder: the folder of the comparison.
+        run: the function that runs one (with a progress bar, for example).
     """
     places = {
         name: [(config, folder / f"{name}-seed{config.seed}") for config in seeds] for name, seeds in configs.items()
@@ -153,7 +153,7 @@ def compare_configs(
 
 
 def _is_begun(config: RunConfig, path: Path) -> bool:
-    """Whether a folder has rounds of this configuration; an error if it has those of another."""
+    """Whether a folder has rounds of this configuration; an error if it has rounds of another."""
     if not read_history(path / "history.jsonl"):
         return False
     if not saved(path).computes_the_same_as(config):

@@ -1,4 +1,4 @@
-"""A whole run as settings: what `fedcmoo run` resolves, saves beside its results and can run again."""
+"""The configuration of a run: all settings, which `fedcmoo run` resolves, saves with the results and can run again."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ PRESETS = resources.files("fedcmoo.experiments") / "presets"
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that decides what a run computes.
+    """All settings that determine what a run computes.
 
     Args:
         problem: a ready-made problem and its settings.
         method: a method and its settings.
-        engine: where clients run; None to choose by the machine. Of its settings, threads, device and precision change
-            the results.
-        acceptance: when the model of a round replaces the one before it.
+        engine: where clients run; None for a choice based on the machine. Of its settings, threads, device and
+            precision change the results.
+        acceptance: the rule by which the model of a round replaces the previous one.
         on_failure: what to do about clients that fail.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
@@ -90,22 +90,22 @@ class RunConfig:
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """What `fit` takes as stages."""
+        """The `stages` argument of `fit`."""
         clipping = None if self.clip is None else Clip(self.clip)
         return tuple(stage for stage in (clipping, self.robust, self.secure) if stage is not None)
 
     @property
     def client_stages(self) -> Sequence[Stage]:
-        """What nodes on other machines take as stages."""
+        """The stages of nodes on other machines."""
         return self.stages if self.privacy is None else (*self.stages, self.privacy.clipping())
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
-        """From a table such as a TOML file holds."""
+        """Create a configuration from a table, such as that of a TOML file."""
         return from_table(cls, table)
 
     def to_table(self) -> Table:
-        """The table that gives this configuration back, every default written out."""
+        """The table from which this configuration can be restored, including all defaults."""
         return to_table(self)
 
     def results(self) -> Table:
@@ -114,15 +114,15 @@ class RunConfig:
         return table | {"engine": numerics(self.engine)}
 
     def computes_the_same_as(self, other: RunConfig) -> bool:
-        """Whether they differ at most in where and how the same numbers are computed."""
+        """Whether two configurations compute the same numbers; where and how may differ."""
         return self.results() == other.results()
 
     def build(self) -> Problem:
-        """The problem with its data, dealt out by the seed."""
+        """The problem with its data, distributed over clients by the seed."""
         return self.problem.build(self.seed, None if self.data is None else Path(self.data))
 
     def run(self, folder: Path | None = None, callbacks: Sequence[Callback] = (), resume: bool = False) -> Result:
-        """Build the problem and train; with a folder, leave configuration, history, model, curves and result there."""
+        """Build the problem and train; with a folder, write configuration, history, model, curves and result to it."""
         problem = self.build()
         cohort_size(self.clients_per_round, problem)  # before there is a folder
         return fit(
@@ -147,17 +147,17 @@ class RunConfig:
 
 
 def variants() -> dict[str, str]:
-    """Presets of problems with other settings than their own: their names, and what they are."""
+    """Presets of problems with settings other than their defaults: their names and descriptions."""
     tables = {file.name.removesuffix(".toml"): tomllib.loads(file.read_text()) for file in PRESETS.iterdir()}
     return {name: table["title"] for name, table in sorted(tables.items()) if "like" in table}
 
 
 def preset(problem: str, method: str, small: bool = False, sweep: bool = False) -> Table:
-    """The settings under which a problem is meant to be run with a method.
+    """The recommended settings for a problem and a method.
 
-    They stand in `experiments/presets/PROBLEM.toml`: [run] for the run, [sweep] for what is different in the runs of a
-    sweep of preferences, [problem], a table for each method, and the same again under [small] for a scale that two CPU
-    cores finish in minutes. A variant of a problem has a file of its own that names it (`like`) and what is different.
+    They are in `experiments/presets/PROBLEM.toml`: [run] for the run, [sweep] for changes in the runs of a sweep of
+    preferences, [problem], a table for each method, and the same under [small] for a scale that two CPU cores finish in
+    minutes. A variant of a problem has a separate file that names the problem (`like`) and the changes.
     """
     file = PRESETS / f"{problem}.toml"
     table = tomllib.loads(file.read_text()) if file.is_file() else {}

@@ -1,4 +1,4 @@
-"""Errors that say where they happened."""
+"""Context notes for errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def during(what: str) -> Iterator[None]:
-    """Note what was being done on any error that is raised in the block: the traceback ends with it.
+    """Add a note about the current activity to any error raised in the block; it is shown at the end of the traceback.
 
     >>> try:
     ...     with during("in phase 'train' of round 3 at client 5"):

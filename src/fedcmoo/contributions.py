@@ -27,24 +27,24 @@ from fedcmoo.sums import Sums
 Arrays = Mapping[str, Tensor]
 
 STAGE = "stage"
-"""How the names of the arrays begin that belong to stages and not to the contribution, in messages."""
+"""The prefix of the names of arrays in messages that belong to stages and not to the contribution."""
 
 
 class Contribution(ABC):
-    """Something that a client computes and that is added up over the cohort.
+    """A quantity that clients compute and that is added up over the cohort.
 
-    `compute` and `fields` are all that most contributions need: their arrays are sent as they are. A contribution that
-    is compressed also has `encode` and `decode`.
+    Most contributions only implement `compute` and `fields`: their arrays are sent unchanged. Compressed contributions
+    also implement `encode` and `decode`.
     """
 
     summable: ClassVar[bool] = True
-    """Whether the server needs no single reply, only the sum of all of them."""
+    """Whether the server needs only the sum of all replies, and no single one."""
     update: ClassVar[str | None] = None
     """The array with entries for all d parameters, which a method may compress; None if there is none."""
     gradients: ClassVar[bool] = False
-    """Whether its arrays are made of gradients at x, rather than of changes of the model."""
+    """Whether its arrays are computed from gradients at x, rather than from changes of the model."""
     homogeneous: ClassVar[bool] = True
-    """Whether its arrays change as their fields' degrees say when the client's gradients are multiplied by a number."""
+    """Whether its arrays scale by their fields' degrees when the client's gradients are multiplied by a number."""
 
     @abstractmethod
     def compute(self, client: Client, message: Message) -> Arrays:
@@ -52,10 +52,10 @@ class Contribution(ABC):
 
     @abstractmethod
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """What `compute` returns."""
+        """The fields of the arrays that `compute` returns."""
 
     def check(self, sizes: Sizes) -> None:  # noqa: B027 - most have nothing to check
-        """Raise unless the settings are possible for a model of these sizes."""
+        """Raise unless the settings are valid for a model of these sizes."""
 
     def encode(self, arrays: Arrays, client: Client) -> Message:
         """The arrays as they are sent: their bytes are counted."""
@@ -72,13 +72,13 @@ class Contribution(ABC):
 
 
 class Stage:
-    """One thing that is done to contributions between client and server; a subclass overrides what it needs."""
+    """A processing step for contributions between client and server; subclasses override the methods they need."""
 
     single_replies: ClassVar[bool] = False
-    """Whether `on_server` gets the arrays of all clients, in rows, where others get sums."""
+    """Whether `on_server` gets the arrays of all clients as rows instead of their sums."""
 
     def of(self, contribution: Contribution) -> Stage:
-        """The stage as this contribution needs it."""
+        """The version of this stage for a contribution."""
         return self
 
     def check(self, contribution: Contribution, sizes: Sizes) -> None:
@@ -89,22 +89,22 @@ class Stage:
         all stages of the run."""
 
     own_fields: ClassVar[Mapping[str, Field]] = MappingProxyType({})
-    """Further arrays that `on_client` returns, which are sent as they are and added up."""
+    """The fields of additional arrays that `on_client` returns, which are sent unchanged and added up."""
 
     def message(self, server: Server) -> Arrays:
-        """What clients are told with each ask: `client.told` has it in `on_client`."""
+        """The values sent to clients with each ask, available as `client.told` in `on_client`."""
         return {}
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
-        """The arrays that go on to the next stage, before they are encoded."""
+        """Process one client's arrays before they are encoded; returns the input of the next stage."""
         return arrays
 
     def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
-        """One client's decoded arrays, as they are added up at the server."""
+        """Process one client's decoded arrays before they are added up at the server."""
         return arrays
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
-        """Change the totals of one contribution, after all replies were added up."""
+        """Change the totals of one contribution after all replies have been added up."""
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,22 @@ class Channel:
     stages: Sequence[Stage] = ()
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        """All arrays that are added up: the contribution's, and those of stages."""
+        """The fields of all arrays that are added up: the contribution's and those of stages."""
         own = {name: field for stage in self.stages for name, field in stage.own_fields.items()}
         return {**self.contribution.fields(sizes), **own}
 
     def tell(self, message: Message, server: Server) -> Message:
-        """The message to the contribution, with what stages tell clients."""
+        """The message to the contribution, with the values that stages send to clients."""
         told = Message.join({STAGE: {k: array for stage in self.stages for k, array in stage.message(server).items()}})
         return Message(**message, **told) if told else message
 
     @property
     def single_replies(self) -> bool:
-        """Whether the arrays of all clients are kept, in rows, in place of their sums."""
+        """Whether the arrays of all clients are kept as rows instead of their sums."""
         return any(stage.single_replies for stage in self.stages)
 
     def send(self, client: Client, message: Message) -> Message:
-        """The client's side: its reply, as it is sent."""
+        """The client's side: compute and encode its reply."""
         told, message = message.apart(STAGE)
         arrays, own = self.contribution.compute(client, message), {}
         if self.stages or client.weight != 1:
@@ -144,7 +144,7 @@ class Channel:
         return Message(**payload, **Message.join({STAGE: own})) if own else payload
 
     def receive(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
-        """The server's side: one reply, checked and decoded."""
+        """The server's side: check and decode one reply."""
         own, payload = payload.apart(STAGE)
         check(own, {name: field for stage in self.stages for name, field in stage.own_fields.items()}, sender)
         arrays = self.contribution.decode(payload, sizes, sender)
@@ -156,7 +156,7 @@ class Channel:
 
 
 def weighted(arrays: Arrays, fields: Mapping[str, Field], weight: float) -> Arrays:
-    """A client's arrays as if its gradients were multiplied by its weight p_i; only what is summed up changes."""
+    """A client's arrays as if its gradients were multiplied by its weight p_i; only arrays that are summed change."""
     if weight == 1:
         return arrays
     return {
@@ -211,7 +211,7 @@ def add_reply(
 
 
 def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server) -> None:
-    """Run the server's side of the stages, when all replies were added up."""
+    """Run the server's side of the stages after all replies have been added up."""
     for name in names:
         channel, part = channels[name], sums.part(name)
         for stage in reversed(channel.stages):

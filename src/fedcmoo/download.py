@@ -1,7 +1,7 @@
-"""The model on its way to clients: as it is, or in fewer bits.
+"""Formats for sending the model to clients: unchanged, or in fewer bits.
 
-Clients train from the model as it arrives, x', and send their changes of x'. The server adds the mean change to x,
-which it keeps in full: rounding errors of different rounds do not add up.
+Clients train from the model they receive, x', and send their changes of x'. The server adds the mean change to x, which
+it keeps in full precision: rounding errors of different rounds do not accumulate.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from fedcmoo.parameters import State
 from fedcmoo.randomness import generator
 
 Download = Literal["full", "bfloat16", "8-bit"]
-"""How the parameters are sent to clients: as they are, in half the bytes, or in a quarter of them after a random
+"""How the parameters are sent to clients: unchanged, in half the bytes, or in a quarter of them after a random
 rotation."""
 
 ROTATED = Rotated(adaptive=False)
 
 
 def check_download(download: str) -> None:
-    """Raise unless it is a way to send a model."""
+    """Raise unless this is the name of a format."""
     if download not in get_args(Download):
         raise ValueError(f"download must be one of {', '.join(get_args(Download))}, but got {download!r}")
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A model as it is sent, and as it arrives."""
+    """A model as sent and as received."""
 
     message: Message
     state: State
 
 
 def send(model: State, download: Download, *seed: int) -> Sent:
-    """The model in a format; `seed` is that of the random rotation.
+    """Encode the model in a format; `seed` is that of the random rotation.
 
     >>> model = State(torch.tensor([1.0, 1.001]), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     >>> sent = send(model, "bfloat16")
@@ -60,7 +60,7 @@ def send(model: State, download: Download, *seed: int) -> Sent:
 
 
 def receive(message: Message, d: int, dtype: torch.dtype, sender: str) -> tuple[Tensor, Message]:
-    """x' [d] from what was sent in any of the formats, and the rest of the message."""
+    """Decode x' [d] from a message in any of the formats; returns it and the rest of the message."""
     if "code" in message:
         code, rest = message.take("code", Field((1, None), torch.uint8), sender)
         return ROTATED.decode(Message(code=code), (1, d), NUMBER * d, sender)[0].to(dtype), rest

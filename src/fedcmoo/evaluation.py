@@ -1,7 +1,7 @@
-"""Losses and metrics of a model on some data, in large batches.
+"""Evaluation of a model's losses and metrics on some data, in large batches.
 
-Sums over samples are float64 and weighted by the number of labelled samples in the batch, so neither the batch size nor
-who evaluates which part matters.
+Sums over samples are float64 and weighted by the number of labelled samples in the batch, so the result does not depend
+on the batch size or on how the work is divided.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 
 BATCH = 1000
-"""Samples in one forward pass without gradients, and the unit in which engines share out an evaluation."""
+"""The number of samples in one forward pass without gradients, and the unit in which engines divide an evaluation."""
 
 Scores = dict[str, dict[str, float]]
-"""By objective's name: its "loss" and its metrics by name."""
+"""The "loss" and metrics of each objective, by the objective's name."""
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def evaluate(
     problem: Problem, model: FlatModel, data: Data, start: int, stop: int, which: Iterable[int] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sums over the samples start to stop of each objective's loss, then of each objective's metrics, and the number of
-    samples with a label for each: both float64 [n]. Objectives that are not at the places `which` have zeros."""
+    samples with a label for each: both float64 [n]. Objectives whose indices are not in `which` have zeros."""
     model.module.eval()
     places = columns(problem)
     totals, counts = torch.zeros(2, len(places), dtype=torch.float64)
@@ -47,13 +47,13 @@ def evaluate(
 
 
 def columns(problem: Problem) -> list[tuple[str, str]]:
-    """What each entry of `evaluate`'s result is: (objective, "loss" or metric)."""
+    """The meaning of each entry of `evaluate`'s result: (objective, "loss" or metric)."""
     losses = [(objective.name, "loss") for objective in problem.objectives]
     return losses + [(o.name, metric.name) for o in problem.objectives for metric in o.metrics]
 
 
 def scores(problem: Problem, totals: Tensor, counts: Tensor) -> Scores:
-    """Totals, and the numbers of samples that they are of, as means by objective and metric."""
+    """The means by objective and metric, from totals and numbers of samples."""
     result: Scores = {objective.name: {} for objective in problem.objectives}
     for (objective, metric), total, count in zip(columns(problem), totals.tolist(), counts.tolist(), strict=True):
         if count == 0:

@@ -1,4 +1,4 @@
-"""What a run does about clients that fail: one rule for all engines, applied where replies are added up."""
+"""Rules for clients that fail: the same for all engines, applied where replies are added up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from itertools import islice
 from fedcmoo.validation import at_least_one
 
 LONGEST = 300
-"""Characters of a failure's reason that are kept."""
+"""The maximum length of a failure's reason, in characters."""
 
 SHOWN = 3
-"""So many failures are part of an error's message; further ones are counted."""
+"""The maximum number of failures listed in an error message; further ones are counted."""
 
 
 class ClientFailedError(RuntimeError):
-    """A client on another machine failed, and the run does not go on without it."""
+    """A client on another machine failed, and the run does not continue without it."""
 
 
 class TooFewRepliesError(ConnectionError):
@@ -30,7 +30,7 @@ class DivergedError(RuntimeError):
 
 
 class FailureRule(ABC):
-    """A rule for failures: a client raised an error, sent what is refused, or did not reply in time."""
+    """A rule for failures: clients that raised an error, sent a reply that was refused, or did not reply in time."""
 
     min_replies: int
     """How many clients must reply to an ask; with fewer, the round is undone."""
@@ -43,7 +43,7 @@ class FailureRule(ABC):
 
     @contextmanager
     def of_client(self, failures: dict[int, str], i: int) -> Iterator[None]:
-        """What is done for client i alone: an exception is a failure of this client."""
+        """Context for the work of client i alone: an exception is a failure of this client."""
         try:
             yield
         except Exception as error:
@@ -58,7 +58,7 @@ class FailureRule(ABC):
 
 @dataclass(frozen=True)
 class Stop(FailureRule):
-    """The first failure ends the run, with the client's own error; what is done is saved.
+    """End the run at the first failure, with the client's error; finished rounds are saved.
 
     The default for clients in this process and on this machine, where an error is usually a mistake in the code.
     """
@@ -72,13 +72,13 @@ class Stop(FailureRule):
 
 @dataclass(frozen=True)
 class Skip(FailureRule):
-    """The round goes on without the clients that fail, and the history says which and why.
+    """Continue the round without the clients that fail, and record them in the history with the reason.
 
     Args:
         min_replies: how many clients must reply to an ask. With fewer the round is undone, and after several such
             rounds in a row the run ends (see `Acceptance`).
-        pause: for how many rounds a client that did not reply in time is not asked again, so that a node that stalls
-            does not hold up every round.
+        pause: for how many rounds a client that did not reply in time is not asked again, so that a stalled node does
+            not delay every round.
 
     >>> failures = {}
     >>> Skip().failed(failures, 3, ValueError("no such sample:\\n17"))
@@ -103,7 +103,7 @@ FAILURE_RULES: dict[str, type[FailureRule]] = {"stop": Stop, "skip": Skip}
 
 
 def bounded(text: str) -> str:
-    """A text from somewhere else as one short line without control characters, for histories, logs and terminals.
+    """An external text as one short line without control characters, for histories, logs and terminals.
 
     >>> bounded("first\\x1b[31m\\nsecond")
     'first[31m second'
@@ -114,7 +114,7 @@ def bounded(text: str) -> str:
 
 
 def summary(failures: Mapping[int, str]) -> str:
-    """The first failures, and how many there are besides."""
+    """A text with the first failures and the number of further ones."""
     first = "; ".join(f"client {i}: {why}" for i, why in islice(failures.items(), SHOWN))
     more = len(failures) - SHOWN
     return f"{first or 'nobody was asked'}{f'; and {more} more' if more > 0 else ''}"

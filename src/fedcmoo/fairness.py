@@ -1,4 +1,4 @@
-"""Fairness between clients: every client, or every group of clients, is an objective of its own."""
+"""Fairness between clients: every client, or every group of clients, becomes an objective."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def client_objectives(problem: Problem, groups: Sequence[str] | None = None) -> 
 
 
 class _Renamed(Sequence[Any]):
-    """Clients whose targets are those of their group's objective; their data are looked up when they are asked."""
+    """Clients whose targets belong to their group's objective; data are looked up when a client is asked."""
 
     def __init__(
         self, clients: Sequence[Any], names: Sequence[str], objective: Objective, collate: Callable[[list[Any]], Any]
@@ -76,7 +76,7 @@ class _Renamed(Sequence[Any]):
 
 
 class _GroupData:
-    """Data whose targets are under the name of a group's objective."""
+    """Data whose targets have the name of a group's objective."""
 
     def __init__(self, data: Data, name: str, before: str) -> None:
         self.data, self.name, self.before = data, name, before

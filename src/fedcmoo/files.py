@@ -1,4 +1,4 @@
-"""Files that are whole at any moment: the old content or the new one, also after a crash or on a full disk."""
+"""Atomic file writes: a file has its complete old or new content, even after a crash or on a full disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 UNFINISHED = ".unfinished"
-"""How the name of a file ends that is still being written."""
+"""The suffix of files that are still being written."""
 
 
 class DamagedError(ValueError):
@@ -20,7 +20,7 @@ class DamagedError(ValueError):
 
 @contextmanager
 def reading(what: str | Path) -> Iterator[None]:
-    """Turn whatever a parser raises on damaged content into one error that names the file."""
+    """Turn any error that a parser raises on damaged content into one that names the file."""
     try:
         yield
     except DamagedError:
@@ -30,12 +30,12 @@ def reading(what: str | Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
-    """Write a file so that its name always stands for the old or the new content, whole and on the disk.
+    """Write a file atomically: it always has the complete old or new content on the disk.
 
     Args:
         path: the file.
         data: its new content.
-        keep: the name that the old content gets; None to drop it.
+        keep: the name under which the old content is kept; None to delete it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not a tempfile: those are private to their owner.
@@ -55,7 +55,7 @@ def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
 
 
 def file_name(text: str) -> str:
-    """A text as a name that every file system takes.
+    """Convert a text into a file name that is valid on every file system.
 
     >>> file_name("K = 5: left/right")
     'K___5__left_right'
@@ -69,13 +69,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what processes that were killed left half-written in a folder that nobody else writes to."""
+    """Delete partial files of killed processes in a folder that no other process writes to."""
     for stray in folder.glob(f".*{UNFINISHED}"):
         stray.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
-    """Have the folder's entries, and so the new name, reach the disk."""
+    """Flush the folder's entries, including the new name, to the disk."""
     if os.name != "posix":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What may explain a NaN: data that are not finite, or the objective whose loss or gradient was the first."""
+"""Possible causes of a NaN: data that are not finite, or the objective whose loss or gradient was affected first."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def first_not_finite(problem: Problem, which: Sequence[int], losses: Tensor, val
 
     Args:
         problem: the problem.
-        which: the places of n objectives.
-        losses: theirs, n in each step.
-        values: the gradients of all objectives, [M, d], or what they made of x together, [1, d].
+        which: the indices of n objectives.
+        losses: their losses, n in each step.
+        values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
     """
     step = next((row for row in losses.reshape(-1, len(which)) if not row.isfinite().all()), None)
     if step is not None:

@@ -1,4 +1,4 @@
-"""What a client keeps from one ask of a round to the next."""
+"""The results that a client keeps from one ask of a round to the next."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedcmoo.messages import Message
 
 @dataclass(frozen=True)
 class FirstStep:
-    """What phase one computed on a client's first batch: J (as long as x), and the buffers after that pass.
+    """The results of phase one on a client's first batch: J (as long as x), and the buffers after that pass.
 
     Attributes:
-        codes: what was made of J, by name, so that a later ask of the round need not make it again.
+        codes: values computed from J, by name, so that a later ask of the round can reuse them.
     """
 
     J: Tensor
@@ -24,5 +24,5 @@ class FirstStep:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """The size in bytes."""
         return self.J.nbytes + sum(code.nbytes for code in self.codes.values())

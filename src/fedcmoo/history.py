@@ -1,4 +1,4 @@
-"""What is known of each round, as one JSON line."""
+"""The history of a run, with the record of each round as one JSON line."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fedcmoo.evaluation import Scores
 from fedcmoo.files import DamagedError
 
 MASKING = "masking"
-"""What the entries of a phase's secure sums are called, after the phase."""
+"""The suffix, after the name of a phase, of the entries for its secure sums."""
 
 
 @dataclass
 class Record:
-    """One round.
+    """The record of one round.
 
     Attributes:
-        round: how many rounds are done after it, from 1.
+        round: the number of the round, from 1.
         cohort: the clients of the round.
         weights: w by objective.
-        gram: G [M, M], where the method estimated it.
+        gram: G [M, M], if the method estimated it.
         grad_norm_sq: w^T G w, the squared norm of the weighted gradient.
-        up, down: bytes by phase, all clients together. What secure sums cost besides the codes of a phase has an entry
-            of its own, such as "train masking".
+        up, down: bytes by phase, all clients together. The cost of secure sums beyond the codes of a phase has a
+            separate entry, such as "train masking".
         seconds: by phase.
-        failures: by client, what went wrong.
-        undone: why the round's model was not accepted, so that the one before it stayed; None if it was.
-        notes: further numbers: "stationarity" and "max_angle" where there is a Gram matrix, and what the method adds.
+        failures: the reasons for failures, by client.
+        undone: why the round's model was refused and the previous one kept; None if it was accepted.
+        notes: further numbers: "stationarity" and "max_angle" if there is a Gram matrix, and the method's own.
         test, validation: losses and metrics by objective, in rounds with an evaluation.
         client_test: their distributions over clients, each evaluated on its own test data (see `client_scores`).
     """
@@ -54,7 +54,7 @@ class Record:
 
     @property
     def scores(self) -> Scores | None:
-        """On test data, or else on validation data, or else the clients' means; None without an evaluation."""
+        """The scores on test data, else on validation data, else the clients' means; None without an evaluation."""
         means = None if self.client_test is None else statistic(self.client_test, "mean")
         return self.test or self.validation or means
 
@@ -91,11 +91,11 @@ def read_history(path: Path, rounds: int | None = None) -> list[Record]:
 
     Args:
         path: a `history.jsonl`.
-        rounds: only the first so many; an error if there are fewer.
+        rounds: read only this many rounds; an error if there are fewer.
     """
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     records = []
-    for n, line in enumerate(lines[:-1][:rounds], start=1):  # what follows the last newline is incomplete
+    for n, line in enumerate(lines[:-1][:rounds], start=1):  # the text after the last newline is incomplete
         try:
             record = Record.from_json(line)
         except ValueError as error:
@@ -117,7 +117,7 @@ def _refuse(constant: str) -> Never:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value that was read from JSON is what a field's type says."""
+    """Whether a value that was read from JSON matches a field's type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is dict:
         return isinstance(value, dict) and all(_fits(v, args[1]) for v in value.values())

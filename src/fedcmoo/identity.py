@@ -1,4 +1,4 @@
-"""What makes two runs the same run: problem, method and numerics, as names with texts, and how two of them differ."""
+"""The identity of a run (problem, method and numerics, as texts by name), and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedcmoo.methods.base import Method
 from fedcmoo.problem import Problem
 
 Identity = dict[str, str]
-"""By name, such as "method.client_lr" or "client 3"."""
+"""The texts that identify a run, by name, such as "method.client_lr" or "client 3"."""
 
 SHOWN = 8
-"""So many differences are shown; further ones are counted."""
+"""The maximum number of differences that are shown; further ones are counted."""
 
 SAMPLES = 8
-"""So many samples of each part of the data are part of a run's identity, by a checksum."""
+"""The number of samples of each part of the data whose checksum is part of a run's identity."""
 
 
 def identity(
@@ -36,9 +36,9 @@ def identity(
     seed: int,
     others: Mapping[str, Any] = MappingProxyType({}),
 ) -> Identity:
-    """What a run is, as far as it changes the results; `others` are further settings by name.
+    """The identity of a run: everything that changes its results; `others` are further settings by name.
 
-    Clients count with their sizes if they lie in a list or tuple; other sequences may load them lazily.
+    Clients' sizes are included if the clients are in a list or tuple; other sequences may load them lazily.
     """
     found = {
         "problem": problem.name,
@@ -62,7 +62,7 @@ def identity(
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """What two runs have both, but not alike, one a line; empty if they are the same run.
+    """The entries that both runs have but that differ, one per line; empty if they are the same run.
 
     >>> print(differences({"seed": "0", "method.client_lr": "0.3"}, {"seed": "0", "method.client_lr": "0.1"}))
       method.client_lr: 0.3 there, 0.1 here
@@ -75,9 +75,9 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """A settings object as its class and its settings, those within it too."""
+    """A settings object as its class and settings, including nested ones."""
     if not is_dataclass(value):
-        # Functions and objects lie elsewhere in another process.
+        # Functions and objects have other addresses in another process.
         yield name, re.sub(r" at 0x[0-9a-f]+", "", repr(value))
         return
     yield name, type(value).__name__
@@ -93,7 +93,7 @@ def _first_client(problem: Problem) -> Data | None:
 
 
 def _content(data: Data) -> str:
-    """The number of samples and a checksum of the first ones, unless they are different at every look."""
+    """The number of samples and a checksum of the first ones, unless they differ each time they are read."""
     index = torch.arange(min(SAMPLES, len(data)))
     sums = {hashlib.sha256(b"".join(_bytes(data.batch(index)))).hexdigest()[:12] for _ in range(2)}
     return f"{len(data)} samples" + (f" (checksum {sums.pop()})" if len(sums) == 1 else "")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: each ends it with an exception, at a moment when nothing that is done is lost."""
+"""Handling of Ctrl-C and SIGTERM during a run: each ends it with an exception, at a point where no work is lost."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from types import FrameType
 from typing import Any, Self
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""Only these handlers are replaced: whoever installed another knows better."""
+"""The default handlers; only these are replaced, since others were installed on purpose."""
 
 
 class Interrupts:
-    """Handlers of both signals for as long as the `with` block lasts; in other threads than the main one, none.
+    """Handlers of both signals during the `with` block; none outside the main thread.
 
-    Ctrl-C raises KeyboardInterrupt, SIGTERM raises SystemExit. Inside `held` they wait until the block is through, and
+    Ctrl-C raises KeyboardInterrupt, SIGTERM raises SystemExit. Inside `held` they wait until the end of the block, and
     after the first one all others wait until `saved`.
     """
 
@@ -48,7 +48,7 @@ class Interrupts:
             self._interrupt(self._waiting)
 
     def saved(self) -> None:
-        """What is done is safe: from now on signals interrupt again, and those that wait have nothing left to end."""
+        """Mark finished work as saved: signals interrupt again from now on, and waiting signals are dropped."""
         self._hold, self._waiting = False, None
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:

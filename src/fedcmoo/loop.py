@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Rounds, one after the other."""
+    """The loop over the rounds of a run."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Loop:
         self.latest = self.proven = _snapshot(server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
-        """Rounds until there are `rounds`, the privacy budget is used up, or a callback says stop.
+        """Run rounds until there are `rounds`, the privacy budget is used up, or a callback stops the run.
 
-        Whatever ends the loop, what is done is saved.
+        However the loop ends, finished rounds are saved.
         """
         with self.interrupts:
             try:
@@ -90,9 +90,9 @@ class Loop:
         return t < rounds and (self.private is None or self.private.allows(t))
 
     def _proven_round(self, clients_per_round: int) -> Record:
-        """A round, after which the model before it is known to be one that clients can train on.
+        """Run a round, which shows whether clients can train on the previous model.
 
-        If they cannot, that model is not worth a checkpoint: the one before it is what the run leaves behind.
+        If they cannot, that model gets no checkpoint, and the run ends with the checkpoint before it.
         """
         try:
             record = self._round(clients_per_round)
@@ -104,7 +104,7 @@ class Loop:
         return record
 
     def _accept_or_undo(self, record: Record) -> None:
-        """Keep what this round made of the server, or go back to the state before it."""
+        """Keep the server's state after this round, or restore the state before it."""
         server = self.server
         record.undone = record.undone or self.acceptance.objection(server, self._validation_loss)
         if record.undone is not None:
@@ -125,7 +125,7 @@ class Loop:
             server.memory["epsilon"] = torch.tensor([self.private.epsilon], dtype=torch.float64)  # for checkpoints
 
     def _note(self, record: Record) -> None:
-        """The round is done: it is part of the history, and the server's state is worth saving."""
+        """Finish the round: add it to the history, and take a snapshot of the server's state for checkpoints."""
         with self.interrupts.held():
             self.history.append(record)
             if self.folder is not None:
@@ -153,7 +153,7 @@ class Loop:
         if undone <= self.acceptance.patience:
             return
         why = f"the last {undone} rounds were undone, the last one because {self.history[-1].undone}"
-        if self.too_few_replies:  # perhaps since no client can train on this model
+        if self.too_few_replies:  # perhaps because no client can train on this model
             self.latest = self.proven
             raise TooFewRepliesError(f"{why}; the model is that of round {self.proven.round}")
         raise DivergedError(f"{why}; the model is that of round {len(self.history) - undone}")
@@ -168,7 +168,7 @@ class Loop:
         client_states: dict[int, Message] = {}
 
         def answer(ask: Ask) -> Sums:
-            record.cohort = record.cohort or list(server.cohort)  # a method may ask others than those drawn
+            record.cohort = record.cohort or list(server.cohort)  # a method may ask clients other than those drawn
             sums = self._ask(ask, record, has_model)
             client_states.update(sums.client_states)
             if sums.P_k is not None:
@@ -187,7 +187,7 @@ class Loop:
         return record
 
     def _ask(self, ask: Ask, record: Record, has_model: dict[int, str]) -> Sums:
-        """Put one ask to the engine; count bytes, seconds and failures."""
+        """Pass one ask to the engine; count bytes, seconds and failures."""
         server = self.server
         if self.private is not None:
             self.private.check(ask, server)
@@ -207,10 +207,10 @@ class Loop:
         if sums.masking.up:
             record.count(f"{ask.phase} {MASKING}", **vars(sums.masking))
         self._note_failures(sums, clients, asked, ask.phase, record)
-        if clients or self.private is None:  # of nobody, a private round has the noise alone
+        if clients or self.private is None:  # with an empty cohort, a private round has only the noise
             server.on_failure.check(sums.count, len(clients), sums.failures)
         finish(sums, self.channels, ask.messages, server)
-        # A client that failed in one phase takes no part in the next.
+        # A client that failed in one phase does not take part in the next.
         server.cohort = tuple(i for i in server.cohort if i not in sums.failures)
         return sums
 
@@ -220,7 +220,7 @@ class Loop:
     def _note_failures(
         self, sums: Sums, clients: tuple[int, ...], asked: tuple[int, ...], phase: str, record: Record
     ) -> None:
-        """Record who has not replied and why; those who did not reply in time are not asked for some rounds."""
+        """Record the clients that did not reply and why; those that were late are not asked for some rounds."""
         again = self.server.round + 1 + self.server.on_failure.pause
         self.asked_again |= dict.fromkeys(sums.stalled, again)
         for i in set(clients) - set(asked):
@@ -251,7 +251,7 @@ class Loop:
                 del scores[objective][metric]
 
     def _test_clients(self, record: Record) -> None:
-        """Evaluate the model at the clients; without an evaluation of some objective, the round has none."""
+        """Evaluate the model at the clients; if some objective is not evaluated, the round has no evaluation."""
         server = self.server
         asked = tuple(i for i in server.everyone if self.asked_again.get(i, 0) <= server.round)
         sums = self.session.ask(client_test(asked), server) if asked else Sums()
@@ -269,7 +269,7 @@ class Loop:
 
 
 def _snapshot(server: Server) -> Server:
-    """The state between two rounds, safe from what the next round changes."""
+    """The state between two rounds, unaffected by changes in the next round."""
     copied = replace(server, x=server.x.clone(), w=np.array(server.w), memory=dict(server.memory))
     copied.client_states = dict(server.client_states)
     return copied

@@ -1,7 +1,7 @@
 """Messages between server and clients: named arrays.
 
-A `Message` knows its payload in bytes, and is serialized in the safetensors format: no pickle, no code. What arrives
-is checked against what was expected (names, dtypes, shapes, finite values) before anything uses it.
+A `Message` knows its payload in bytes, and is serialized in the safetensors format: no pickle, no code. Received
+messages are checked against the expected names, dtypes, shapes and finite values before use.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 Add = Literal["sum", "newest", "each"]
-"""How an array is added up over clients: as a sum, by keeping the last, or, of arrays that the server needs one by one,
-as rows of one array in the order of the clients."""
+"""How an array is combined over clients: as a sum, by keeping the last, or, if the server needs each array, as rows of
+one array in client order."""
 
 
 DIGEST = "digest"
-"""What stands in the place of arrays that a client keeps for itself."""
+"""The placeholder for arrays that a client keeps to itself."""
 
 
 class BadMessageError(ValueError):
-    """A message that is not what was requested: it is refused, and counts as a failure of its sender."""
+    """A message does not match the request: it is refused, and counts as a failure of its sender."""
 
 
 class Message(Mapping[str, Tensor]):
@@ -39,7 +39,7 @@ class Message(Mapping[str, Tensor]):
     [0.5, 0.5]
     """
 
-    def __init__(self, /, **arrays: Tensor) -> None:  # any name may come in, even "self"
+    def __init__(self, /, **arrays: Tensor) -> None:  # any name is allowed, even "self"
         self._arrays = arrays
 
     def __getitem__(self, name: str) -> Tensor:
@@ -61,7 +61,7 @@ class Message(Mapping[str, Tensor]):
 
     @classmethod
     def join(cls, parts: Mapping[str, Mapping[str, Tensor]]) -> Self:
-        """One message of several: array `key` of part `name` becomes "name/key"."""
+        """Join several messages into one: array `key` of part `name` becomes "name/key"."""
         return cls(**{f"{name}/{key}": array for name, part in parts.items() for key, array in part.items()})
 
     def part(self, name: str) -> Message:
@@ -104,7 +104,7 @@ class Message(Mapping[str, Tensor]):
         """Read what `encode` wrote.
 
         Args:
-            data: bytes from somewhere else.
+            data: the received bytes.
             limit: refuse more bytes than this.
         """
         if limit is not None and len(data) > limit:
@@ -118,15 +118,15 @@ class Message(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Field:
-    """What one array must be.
+    """The specification of one array.
 
     Attributes:
         shape: its shape, with None for a dimension of any size.
         dtype: its dtype.
         add: how it is added up over clients.
-        degree: how it changes when a client's gradients are multiplied by s: by s to this power. 1 for gradients and
+        degree: the power of s by which it scales when a client's gradients are multiplied by s: 1 for gradients and
             updates, 2 for their products.
-        clippable: whether it may be scaled down to a bound: not losses and a model's buffers, whose size has a meaning.
+        clippable: whether it may be scaled down to a bound; false for losses and a model's buffers.
         not_negative: the ranges (start, stop) of its entries that cannot be negative, such as variances.
     """
 
@@ -139,7 +139,7 @@ class Field:
 
 
 def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:
-    """Raise `BadMessageError`, naming sender and field, unless the message has just the expected arrays, all finite."""
+    """Raise `BadMessageError`, naming sender and field, unless a message has exactly the expected, finite arrays."""
     if set(message) != set(expected):
         raise BadMessageError(f"{sender} must send {sorted(expected)}, but sent {sorted(message)}")
     for name, field in expected.items():
@@ -155,9 +155,9 @@ def check(message: Message, expected: Mapping[str, Field], sender: str) -> None:
 
 
 def check_values(arrays: Mapping[str, Tensor], expected: Mapping[str, Field], sender: str) -> None:
-    """Raise `BadMessageError` unless all floats are finite, and not negative where they cannot be.
+    """Raise `BadMessageError` unless all floats are finite, and not negative where that is required.
 
-    What is decoded is checked again: finite numbers can have products that are not.
+    Decoded arrays are checked again, since products of finite numbers may not be finite.
     """
     for name, array in arrays.items():
         if array.is_floating_point() and not all_finite(array):
@@ -168,5 +168,5 @@ def check_values(arrays: Mapping[str, Tensor], expected: Mapping[str, Field], se
 
 
 def all_finite(array: Tensor) -> bool:
-    """Whether no entry is NaN or infinite; a sum is enough to tell, unless it overflows."""
+    """Whether no entry is NaN or infinite; a finite sum is sufficient proof."""
     return math.isfinite(array.sum().item()) or bool(torch.isfinite(array).all())

@@ -1,4 +1,4 @@
-"""What is minimised, and what is watched beside it: losses and metrics with their names."""
+"""Objectives and metrics: named losses to minimise, and named scores to monitor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Metric:
-    """A number to watch beside the loss: `function(output, target)`, the mean over the batch, as a scalar."""
+    """A score to monitor in addition to the loss: `function(output, target)`, the mean over the batch, as a scalar."""
 
     name: str
     function: Callable[[Any, Any], Tensor]
@@ -31,8 +31,8 @@ accuracy = Metric("accuracy", _accuracy)
 class Objective:
     """One of the M objectives: a name, a loss `loss(output, target) -> scalar` (the mean over the batch), metrics.
 
-    Which output and target an objective sees: of a tuple or list of M, the one at its place; of a dict, the one under
-    its name; anything else goes to every objective whole.
+    If outputs or targets are a tuple or list of M entries, an objective gets the entry at its index; if they are a
+    dict, the entry with its name; anything else is passed whole to every objective.
 
     >>> from torch import nn
     >>> Objective("digit", nn.functional.cross_entropy, metrics=[accuracy]).name

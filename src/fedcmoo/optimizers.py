@@ -1,8 +1,8 @@
-"""Optimizers of clients and of the server, on the flat vector: a step is a handful of operations for all layers.
+"""Optimizers of clients and server on the flat vector: a step takes a few operations for all layers together.
 
-Not torch.optim: a client's optimizer lives for a few steps of one round, and there the construction, the per-step
-bookkeeping and the two seconds that the first import of torch's compiler costs every worker would be a good part of
-the work. The tests hold these against torch.optim.
+torch.optim is not used because a client's optimizer exists for only a few steps of one round: construction, per-step
+bookkeeping and the two seconds that the first import of torch's compiler costs every worker would be a large part of
+the work. The tests compare these optimizers with torch.optim.
 
 At the server the mean update x - mean_i x_i takes the gradient's place (FedOpt).
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedcmoo.validation import below_one, positive
 
 State = dict[str, Tensor]
-"""What an optimizer knows of earlier steps, by name."""
+"""The state of an optimizer, by name."""
 
 
 class Optimizer(Protocol):
@@ -55,8 +55,8 @@ class SGD:
 class Adam:
     """Adam (Kingma and Ba, 2015), with its usual defaults.
 
-    At the server `eps` decides from which size on the entries of the mean update are scaled to the same length; the
-    authors of FedOpt take 0.001.
+    At the server, `eps` is the size above which the entries of the mean update are scaled to about the same length; the
+    authors of FedOpt use 0.001.
     """
 
     beta1: float = 0.9

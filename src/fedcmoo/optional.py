@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are used, with an error that names the pip line."""
+"""Optional dependencies: imported where they are used, with an error that gives the pip command."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class MissingExtraError(ImportError):
-    """Something optional is not installed."""
+    """An optional dependency is not installed."""
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional module, or say what to install."""
+    """Import an optional module, or raise an error that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -25,7 +25,7 @@ def missing(module: str, extra: str) -> MissingExtraError:
 
 
 def pip_line(extra: str) -> str:
-    """The command that installs what an extra consists of; it works wherever fedcmoo itself came from.
+    """The command that installs the packages of an extra; it works however fedcmoo itself was installed.
 
     >>> pip_line("pareto")
     "pip install 'moocore>=0.1.7'"

@@ -1,4 +1,4 @@
-"""One page about runs, comparisons, sweeps and Gram benches, from the folders that they left: `fedcmoo report`."""
+"""A report on runs, comparisons, sweeps and Gram benches, made from their folders: `fedcmoo report`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fedcmoo.settings import write_toml
 
 
 def report(folders: Sequence[Path], path: Path) -> None:
-    """Write one page about all that is in these folders: runs, comparisons, sweeps over preferences, Gram benches.
+    """Write a page about everything in these folders: runs, comparisons, sweeps over preferences, Gram benches.
 
     Args:
-        folders: of runs, or folders that hold them.
+        folders: folders of runs, or folders that contain them.
         path: the page.
     """
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Unequal clients: which objectives a client owns, and how much it counts.
+"""Unequal clients: the objectives that a client owns, and its weight.
 
 Client i has a weight p_i > 0 and owns the objectives O_i, those for which it has labels. With P = Σ p_i over a cohort
 and P_k = Σ p_i over those of its clients that own objective k,
@@ -30,7 +30,7 @@ class Share:
 
     @property
     def objectives(self) -> list[int]:
-        """O_i: the places of the objectives that the client owns."""
+        """O_i: the indices of the objectives that the client owns."""
         return [k for k, owns in enumerate(self.owned) if owns]
 
     @property
@@ -40,7 +40,7 @@ class Share:
 
     @property
     def weights(self) -> Tensor:
-        """p_i where the client owns the objective, 0 elsewhere: float64 [M]."""
+        """p_i for objectives that the client owns, 0 for others: float64 [M]."""
         return self.weight * torch.tensor(self.owned, dtype=torch.float64)
 
 
@@ -76,7 +76,7 @@ def is_labelled(target: Tensor) -> Tensor:
 def check_ownership(
     owns: Sequence[Iterable[str]] | None, weights: str | Sequence[float], names: list[str], N: int
 ) -> None:
-    """Raise unless `owns` and `weights` are those of N clients and these objectives."""
+    """Raise unless `owns` and `weights` are valid for N clients and these objectives."""
     if owns is not None:
         if len(owns) != N:
             raise ValueError(f"owns must have one entry per client ({N}), but has {len(owns)}")

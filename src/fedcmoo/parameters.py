@@ -1,9 +1,9 @@
 """The model as one flat vector x in R^d.
 
-Every trainable parameter is a view into `x` and its gradient a view into `grad`, so a model is reset, stepped, sent
-or summed by one operation on one vector, and no client needs a copy of its own. Shared parameters come first:
-`x[:d_shared]` is the part that the Gram matrix covers. Private ones, which never leave a client, come last: `x[:d]` is
-what server and clients exchange.
+Every trainable parameter is a view into `x` and its gradient a view into `grad`, so a model is reset, stepped, sent or
+summed by one operation on one vector, and clients need no separate copies. Shared parameters come first: `x[:d_shared]`
+is the part that the Gram matrix covers. Private ones, which never leave a client, come last: `x[:d]` is what server and
+clients exchange.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from fedcmoo.data.base import rebuilt
 
 Precision = Literal["float32", "bfloat16"]
-"""What the model's outputs are computed in: as they are, or in automatic mixed precision. Parameters, losses and sums
-are not affected."""
+"""The precision of the model's outputs: float32, or automatic mixed precision. Parameters, losses and sums are not
+affected."""
 
 
 def check_precision(precision: str, device: str) -> None:
-    """Raise unless it is a precision that the device's hardware has."""
+    """Raise unless the device's hardware supports this precision."""
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be 'float32' or 'bfloat16', but got {precision!r}")
     if precision == "bfloat16":
@@ -49,7 +49,7 @@ def check_device(device: str) -> None:
 
 @dataclass(frozen=True)
 class State:
-    """A model as it is sent: parameters x [d], float buffers, integer counters."""
+    """The state of a model: parameters x [d], float buffers, integer counters."""
 
     x: Tensor
     buffers: Tensor
@@ -62,7 +62,7 @@ class State:
 
     @cached_property
     def version(self) -> str:
-        """A digest of the contents: two models are the same exactly if their versions are."""
+        """A digest of the contents: two models are equal if and only if their versions are."""
         digest = hashlib.blake2b(digest_size=16)
         for array in self.arrays.values():
             digest.update(array.detach().cpu().contiguous().view(torch.uint8).numpy().data)
@@ -75,7 +75,7 @@ class State:
         return State(self.x.to(device), self.buffers.to(device), self.counters.to(device))
 
     def joined(self, private: State) -> State:
-        """The whole model of a client, of which this is the public part."""
+        """The whole model of a client: this public part and a private part."""
         return State(**{name: torch.cat([a, private.arrays[name].to(a)]) for name, a in self.arrays.items()})
 
 
@@ -84,18 +84,18 @@ class FlatModel:
 
     Args:
         module: the model; it is changed in place (its parameters become views).
-        is_shared: tells by a parameter's name whether all objectives share it.
+        is_shared: returns, given a parameter's name, whether all objectives share it.
         precision: "bfloat16" to compute the module's outputs in automatic mixed precision.
-        is_private: tells by the name of a parameter or buffer whether it never leaves a client.
+        is_private: returns, given the name of a parameter or buffer, whether it never leaves a client.
         channels_last: whether convolution kernels and images are laid out channels-last, which is faster on CPUs. A
-            module that flattens a convolution's output with `view` cannot compute with it. The order of x depends on
-            it.
+            module that flattens a convolution's output with `view` does not work in this layout. The order of x depends
+            on it.
 
     Attributes:
-        x: the parameters, [d] and the private ones after them.
+        x: the parameters: d public ones, then the private ones.
         grad: their gradients, of the same length; `backward` on any loss of the module adds to it.
         d: the number of parameters that are not private.
-        d_shared: how many of them are shared; they are the first.
+        d_shared: the number of shared ones, which come first.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class FlatModel:
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
         self._not_shared = [p for name, p in named if is_private(name) or not is_shared(name)]
-        # Where the buffers are, not the buffers: a module may put another tensor in the place of one.
+        # The locations of the buffers, not the buffers: a module may replace one by another tensor.
         found = [
             (is_private(f"{prefix}.{name}".lstrip(".")), (m._buffers, name))
             for prefix, m in module.named_modules()
@@ -145,11 +145,11 @@ class FlatModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters live."""
+        """The device of the parameters."""
         return self.x.device
 
     def __call__(self, inputs: Any) -> Any:
-        """The module's outputs for a batch, which may lie on any device."""
+        """The module's outputs for a batch, which may be on any device."""
         inputs = self.move(inputs)
         if self.precision == "float32":
             return self.module(inputs)
@@ -177,14 +177,14 @@ class FlatModel:
         return flat.view(like.shape)
 
     def rows(self, n: int, columns: int) -> Tensor:
-        """A scratch matrix [n, columns] that is made once and handed out again at every call."""
+        """A scratch matrix [n, columns] that is allocated once and reused by every call."""
         if self._rows is None or self._rows.shape != (n, columns):
             self._rows = self.x.new_empty(n, columns)
         return self._rows
 
     @contextmanager
     def only_shared(self) -> Iterator[None]:
-        """Within it `backward` computes the gradients of shared parameters alone: passes stop at the first of them."""
+        """Context in which `backward` computes only gradients of shared parameters; passes stop at the first."""
         for parameter in self._not_shared:
             parameter.requires_grad_(False)
         try:
@@ -212,12 +212,12 @@ class FlatModel:
 
     @property
     def state(self) -> State:
-        """A copy of the model's present state."""
+        """A copy of the model's current state."""
         return State(self.x.detach().clone(), self.buffers().clone(), self.counters().clone())
 
     @property
     def public(self) -> State:
-        """The part of the present state that server and clients exchange."""
+        """The part of the current state that server and clients exchange."""
         floats, integers = self._public_floats, self._public_integers
         return State(self.x.detach()[: self.d], self.buffers()[:floats], self.counters()[:integers])
 
@@ -228,7 +228,7 @@ class FlatModel:
         return State(self.x.detach()[self.d :].clone(), self.buffers()[floats:], self.counters()[integers:])
 
     def load(self, state: State) -> None:
-        """Reset the model in place; of a state without its private part, that part stays as it is."""
+        """Reset the model in place; if the state has no private part, that of the model is unchanged."""
         self.x[: len(state.x)].copy_(state.x)
         for places, source in ((self._floats, state.buffers), (self._integers, state.counters)):
             start = 0

@@ -1,4 +1,4 @@
-"""What the user brings: a model, its objectives, each client's data, and which parameters the objectives share."""
+"""The problem to solve: a model, its objectives, each client's data, and which parameters the objectives share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from fedcmoo.randomness import generator, seeded
 __all__ = ["Metric", "Objective", "Problem", "Transform", "accuracy"]
 
 LOOK = 1000
-"""Samples that are looked at together for labels."""
+"""The number of samples that are searched for labels at a time."""
 
 SAMPLES = 2
-"""Samples of the batch with which `Problem.check` tries the model."""
+"""The batch size with which `Problem.check` tests the model."""
 
 Transform = Callable[[Any, torch.Generator], Any]
-"""An augmentation of one training batch: (inputs, generator) -> inputs. All of its randomness is the generator's."""
+"""An augmentation of one training batch: (inputs, generator) -> inputs. All randomness must come from the generator."""
 
 
 @dataclass
@@ -40,31 +40,30 @@ class Problem:
     """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)).
 
     F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
-    every client owns every objective and counts the same, F_k is the mean over clients. A single sample may lack
-    labels: NaN in a float target, -1 in a target of classes, if targets are a dict or a tuple, or what the mask of a
-    `Masked` target says. A loss or metric is the mean over the samples that have a label, and a batch without any
+    every client owns every objective and has the same weight, F_k is the mean over clients. Single samples may lack
+    labels, marked by NaN in a float target or -1 in a class target if targets are a dict or a tuple, or by the mask of
+    a `Masked` target. A loss or metric is the mean over the samples that have a label, and a batch without labels
     contributes zero.
 
     Args:
         model: any `nn.Module`; its trainable parameters are the vector x in R^d.
         objectives: the M objectives.
         clients: one entry per client, each a pair (inputs, targets) of tensors, a map-style Dataset, or `Data`. Any
-            sequence will do; entries are looked up when their client is asked, so they may be loaded lazily.
+            sequence works; an entry is looked up when its client is asked, so data may be loaded lazily.
         test: data for the test metrics; None for none.
         validation: data for validation metrics; None for none.
-        client_test: data for the test metrics of each client, one entry per client as in `clients`, None for a client
-            that has none; None for no such metrics.
+        client_test: data for the test metrics of each client, one entry per client as in `clients`, or None for a
+            client without test data; None for no such metrics.
         shared: name prefixes of the parameters that all objectives share: the Gram matrix covers these. "all" for every
             parameter that is not private. By default the model's attribute `shared`, if it has one, else "all".
         private: name prefixes of the parameters and buffers that never leave a client, as in FedPer: each client trains
-            and keeps its own, beginning with those of `model`. The model is then evaluated per client, on
-            `client_test`.
-        owns: for each client the names of the objectives that it owns. By default those that its targets have: the
-            names of a dict, the places of a tuple that are not None, if at least one sample has a label.
+            and keeps its own copy, initialized from `model`. The model is then evaluated per client, on `client_test`.
+        owns: for each client the names of the objectives that it owns. By default those with targets (the names in a
+            dict, or the entries of a tuple that are not None) and at least one labelled sample.
         weights: p_i: "equal" for 1, "samples" for the number of the client's samples, or a positive number per client.
         transform: augmentation of training batches.
-        collate: makes a batch of a list of samples, for map-style Datasets.
-        name: what reports call it.
+        collate: function that turns a list of samples into a batch, for map-style Datasets.
+        name: the problem's name in reports.
     """
 
     model: nn.Module
@@ -137,7 +136,7 @@ class Problem:
         return None if source is None else self._checked(source, f"the test data of client {i}")
 
     def share(self, i: int) -> Share:
-        """Client i's weight and the objectives that it owns. Its data are looked at once, and only if needed."""
+        """Client i's weight and the objectives that it owns. Its data are read at most once, if needed."""
         if i not in self._shares:
             names = [objective.name for objective in self.objectives]
             owned = self._labels(self.client(i)) if self.owns is None else [name in self.owns[i] for name in names]
@@ -149,7 +148,7 @@ class Problem:
         return self._shares[i]
 
     def contradiction(self, i: int, share: Share) -> str | None:
-        """Why what client i says of itself cannot be, by `owns` and `weights`; None if it can."""
+        """The reason why the share that client i reports contradicts `owns` or `weights`; None if it does not."""
         names = [objective.name for objective in self.objectives]
         if self.owns is not None and {names[k] for k in share.objectives} != set(self.owns[i]):
             claimed = [names[k] for k in share.objectives]
@@ -162,11 +161,11 @@ class Problem:
         return None
 
     def is_shared(self, name: str) -> bool:
-        """Whether the parameter of this name is one that all objectives share."""
+        """Whether all objectives share the parameter of this name."""
         return self.shared_prefixes is None or is_under(name, self.shared_prefixes)
 
     def losses(self, outputs: Any, targets: Any, which: Iterable[int] | None = None) -> list[Tensor]:
-        """The scalar losses of one batch, of all objectives or of those at the places `which`."""
+        """The scalar losses on one batch, of all objectives or of those with the indices `which`."""
         values = []
         for k in range(self.M) if which is None else which:
             objective = self.objectives[k]
@@ -189,8 +188,8 @@ class Problem:
         return values
 
     def scores(self, outputs: Any, targets: Any, k: int) -> tuple[dict[str, Tensor], int | None]:
-        """The loss and the metrics of objective k on one batch, by name, and how many of its samples have a label for
-        it; None for all. Without any label there are no scores."""
+        """The loss and metrics of objective k on one batch, by name, and the number of its samples with a label (None
+        for all). Without labels there are no scores."""
         objective = self.objectives[k]
         output, target, labelled = self.labelled(outputs, targets, k)
         if labelled == 0:
@@ -208,7 +207,7 @@ class Problem:
         return values, labelled
 
     def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
-        """What objective k sees of the samples that have a label for it, and how many these are; None for all."""
+        """Outputs and targets of objective k for its labelled samples, and the number of these (None for all)."""
         output, target = self.of(outputs, k), self.of(targets, k)
         if target is None:
             raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
@@ -225,7 +224,7 @@ class Problem:
         return output[has_label], target[has_label], int(has_label.sum())
 
     def deals_out(self, targets: Any) -> bool:
-        """Whether each objective has targets of its own; else it chooses from all of them itself."""
+        """Whether each objective has separate targets; otherwise every objective gets all of them."""
         return isinstance(targets, (dict, tuple, list)) or self.M == 1
 
     def of(self, value: Any, k: int) -> Any:
@@ -249,28 +248,28 @@ class Problem:
 
     @cached_property
     def channels_last(self) -> bool:
-        """Whether the model computes with kernels and images laid out channels-last: where it can, since that is
-        faster on CPUs. It is found out once, on the data that are here."""
+        """Whether the model uses the channels-last layout for kernels and images, which is faster on CPUs. It does if
+        it can; this is determined once, on the data available here."""
         try:
             return self._fits_channels_last()
-        except Exception:  # it cannot compute at all, as `check` says
+        except Exception:  # it fails in every layout, as `check` reports
             return True
 
     def flat_model(
         self, device: str = "cpu", precision: Precision = "float32", channels_last: bool | None = None
     ) -> FlatModel:
-        """A copy of the model as one flat vector, in the layout `channels_last`: by default the problem's."""
+        """A copy of the model as one flat vector, in the layout `channels_last` (by default the problem's)."""
         layout = self.channels_last if channels_last is None else channels_last
         module = copy.deepcopy(self.model).to(device)
         return FlatModel(module, self.is_shared, precision, lambda name: is_under(name, self.private_prefixes), layout)
 
     def check(self) -> None:
-        """Compute losses, gradients and metrics of two samples as training does, so that mistakes show before it."""
+        """Compute losses, gradients and metrics of two samples as in training, to find mistakes early."""
         self.channels_last = self._fits_channels_last()
 
     def _fits_channels_last(self) -> bool:
-        """Whether the model can compute channels-last: one that flattens a convolution's output with `view` cannot.
-        If it can compute in no layout, its error is raised."""
+        """Whether the model works in the channels-last layout; one that flattens a convolution's output with `view`
+        does not. If it works in no layout, its error is raised."""
         try:
             self._first_pass(channels_last=True)
         except RuntimeError as error:
@@ -282,7 +281,7 @@ class Problem:
         return True
 
     def _first_pass(self, channels_last: bool) -> None:
-        """Losses, gradients and metrics of two samples, computed as in training; nothing if no data are here."""
+        """Compute losses, gradients and metrics of two samples as in training; do nothing without data."""
         data = self.some_data()
         if data is None:
             return
@@ -305,7 +304,7 @@ class Problem:
                     self.scores(outputs, targets, k)
 
     def some_data(self) -> Data | None:
-        """The data of the first client that is here, or else test or validation data; None if nothing is here."""
+        """The data of the first client available here, else test or validation data; None if there are none."""
         for i in range(self.N):
             with contextlib.suppress(NotHereError):
                 return self.client(i)
@@ -313,7 +312,7 @@ class Problem:
         return here
 
     def _labels(self, data: Data) -> list[bool]:
-        """For each objective, whether a sample of the data has a label for it. Mostly the first one tells."""
+        """For each objective, whether any sample of the data has a label for it. Usually the first sample is enough."""
         found = [False] * self.M
         for start in (0, *range(1, len(data), LOOK)):
             index = torch.arange(start, min(start + LOOK, len(data)) if start else 1)

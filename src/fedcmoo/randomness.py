@@ -1,6 +1,6 @@
 """Randomness without a global generator: every draw comes from (seed, round, client, purpose).
 
-So the order in which clients run, the number of workers and the engine change nothing.
+So the order of clients, the number of workers and the engine do not change results.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def numpy_generator(seed: int, *path: int | str) -> np.random.Generator:
 
 @contextmanager
 def seeded(device: torch.device, seed: int, *path: int | str) -> Iterator[None]:
-    """Seed torch's own generators inside the block and put them back after: dropout layers can draw from no other."""
+    """Seed torch's global generators inside the block and restore them afterwards: dropout layers use no others."""
     if device.type == "cpu":
-        # Not torch.manual_seed: it also notes down the call stack for devices that may come, which takes a millisecond.
+        # Not torch.manual_seed: it also records the call stack for later devices, which takes a millisecond.
         before = torch.default_generator.get_state()
         torch.default_generator.manual_seed(derive(seed, *path))
         try:
@@ -53,7 +53,7 @@ def seeded(device: torch.device, seed: int, *path: int | str) -> Iterator[None]:
 
 
 class Repeat:
-    """Where torch's own generator of a device and another generator stand now, to draw the same numbers again."""
+    """The current states of a device's torch generator and another generator, to draw the same numbers again."""
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
         self.device, self.generator = device, generator
@@ -61,7 +61,7 @@ class Repeat:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Inside the block the same numbers are drawn; after it the generators stand as before."""
+        """Draw the same numbers inside the block; afterwards, the generators are restored."""
         present = self._read()
         self._write(self.states)
         try:

@@ -1,4 +1,4 @@
-"""What `fit` returns: the trained model, the history of every round, a table and curves."""
+"""The result of `fit`: the trained model, the history of every round, a table and curves."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Result(Run):
         config: the table of its settings.
         history: one record per round.
         model: the trained model, a copy of the problem's.
-        model_bytes: of the model's parameters.
-        client_model: the model of a client, by its number, with the private parameters that it keeps.
+        model_bytes: the size of the model's parameters.
+        client_model: returns the model of a client, given its number, with its private parameters.
     """
 
     model: nn.Module
@@ -39,7 +39,7 @@ class Result(Run):
 
     @property
     def fsmgda_upload(self) -> int:
-        """Bytes that FSMGDA, with M updates a client, would have uploaded over the same cohorts."""
+        """The bytes that FSMGDA, with M updates per client, would have uploaded over the same cohorts."""
         return sum(len(record.cohort) for record in self.history) * len(self.weights) * self.model_bytes
 
     @property
@@ -47,7 +47,7 @@ class Result(Run):
         return f"{self.method} on {self.problem}, {count(len(self.history), 'round')}"
 
     def table(self) -> Table:
-        """Metrics, loss and weight per objective, with the traffic below."""
+        """A table of metrics, loss and weight per objective, followed by the traffic."""
         metrics = metric_names(self.scores)
         rows = []
         for name, weight in self.weights.items():
@@ -94,10 +94,10 @@ class Result(Run):
         write_json(folder / RESULT, self.summary())
 
     def plot(self, path: str | Path | None = None, x: str = "round") -> Figure:
-        """Curves of every objective's metrics and loss, and of the weights.
+        """Plot curves of every objective's metrics and loss, and of the weights.
 
         Args:
-            path: where to save the picture; None not to.
+            path: where to save the figure; None not to save it.
             x: "round", or "upload" for uploaded megabytes.
         """
         return draw(run_chart(self), path, x_axis(x))

@@ -1,8 +1,8 @@
-"""A round as methods see it: what a method asks its cohort, and the server's state.
+"""The interface of rounds for methods: asks to the cohort, and the server's state.
 
 A method is a generator that yields an `Ask` and receives `Sums`. Everything the server needs from a cohort is a sum
-over clients, so replies are added up as they arrive, workers reduce their own clients, and memory does not grow with
-the cohort.
+over clients, so replies are added up as they arrive, workers add up their own clients' replies, and memory does not
+grow with the cohort.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that shapes are made of.
+    """The sizes of a model and its objectives, which determine array shapes.
 
     Attributes:
         d: parameters of the model that are not private.
@@ -66,7 +66,7 @@ class Sizes:
 
     @property
     def model_bytes(self) -> int:
-        """What sending the model costs."""
+        """The size in bytes of sending the model."""
         return (self.d + self.buffers) * self.dtype.itemsize + self.counters * 8
 
 
@@ -78,8 +78,8 @@ class Ask:
     a client.
 
     Attributes:
-        messages: what each contribution is sent, by the contribution's name.
-        clients: who is asked; None for the cohort.
+        messages: the message to each contribution, by the contribution's name.
+        clients: the clients that are asked; None for the cohort.
     """
 
     messages: Mapping[str, Message]
@@ -87,18 +87,18 @@ class Ask:
 
     @property
     def phase(self) -> str:
-        """What the history calls this part of a round: the name of its first contribution."""
+        """The name of this part of a round in the history: that of its first contribution."""
         return next(iter(self.messages))
 
     @property
     def nbytes(self) -> int:
-        """The size of what a client is sent, without the model."""
+        """The size of the messages to a client, without the model."""
         return sum(message.nbytes for message in self.messages.values())
 
 
 @dataclass
 class Server:
-    """The server's state: what a round reads and changes, and what a checkpoint holds.
+    """The server's state, which rounds read and change and checkpoints save.
 
     Attributes:
         x: the model, [d]; buffers and counters: its non-trainable state.
@@ -106,12 +106,12 @@ class Server:
         round: t, counted from 0.
         cohort: the clients of this round, B^(t), in ascending order.
         N: the number of all clients.
-        memory: what a method keeps from round to round.
-        client_states: what each client keeps from round to round, for methods with stateful clients. An engine whose
-            clients keep their own state (Flower) has a reference here instead.
-        saved_client_states: those of the checkpoints to which the run may go back.
+        memory: state that a method keeps from round to round.
+        client_states: state that each client keeps from round to round, for methods with stateful clients. Engines
+            whose clients store their own state (Flower) keep a reference here instead.
+        saved_client_states: those of the checkpoints to which the run may return.
         download: how the model is sent to clients.
-        id: identifies the run, also after it was resumed.
+        id: identifies the run, even after it is resumed.
         on_failure: what to do about clients that fail.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
@@ -147,7 +147,7 @@ class Server:
 
     @property
     def sent(self) -> Sent:
-        """The model as it is sent to clients, and as it arrives there: the same whenever it is sent in a round."""
+        """The model as sent to and received by clients: the same each time it is sent in a round."""
         return send(self.model, self.download, self.seed, self.round)
 
     def sample(self, n: int, purpose: str) -> tuple[int, ...]:
@@ -165,10 +165,10 @@ class Server:
         """One step of the server's optimizer; buffers become the clients' mean, counters those of the newest reply.
 
         Args:
-            direction: what stands in the gradient's place, [d].
-            sums: of the contribution that trained.
+            direction: the vector used as the gradient, [d].
+            sums: the sums of the training contribution.
             lr: the server's learning rate.
-            optimizer: SGD() for x <- x - lr * direction. What it remembers is part of `memory`.
+            optimizer: SGD() for x <- x - lr * direction. Its state is part of `memory`.
         """
         start = "optimizer/"
         # Copies, since a checkpoint may still hold the arrays of the last round.
@@ -182,7 +182,7 @@ class Server:
 
 
 def drive(steps: Generator[Ask, Sums, T], answer: Callable[[Ask], Sums]) -> T:
-    """Run a generator of asks to its end, with `answer` for each ask; returns what the generator returns."""
+    """Run a generator of asks to its end, calling `answer` for each ask; returns the generator's return value."""
     try:
         ask = next(steps)
         while True:

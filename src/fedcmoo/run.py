@@ -1,4 +1,4 @@
-"""A run as tables and figures see it: its settings and the record of every round."""
+"""The data of a run for tables and figures: its settings and the record of every round."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedcmoo.metrics.starvation import starved
 from fedcmoo.settings import read_toml
 
 CONFIG, HISTORY, RESULT = "config.toml", "history.jsonl", "result.json"
-"""The files of a run's folder that tables and figures are made of."""
+"""The files of a run's folder from which tables and figures are made."""
 
 NOT_RESULTS = ("engine", "data", "checkpoint_every")
-"""Settings of a run that do not change what it computes, but for the engine's numerics."""
+"""Settings of a run that do not change what it computes, except for the engine's numerics."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Run:
 
     @property
     def problem(self) -> str:
-        """The problem's name; of one's own, where it comes from."""
+        """The problem's name; for a user's problem, its origin."""
         problem = self.config["problem"]
         return str(problem.get("source", problem["name"]))
 
@@ -67,12 +67,12 @@ class Run:
 
     @property
     def epsilon(self) -> float | None:
-        """The privacy that was spent, ε; None for a run without differential privacy."""
+        """The privacy spent, ε; None for a run without differential privacy."""
         return self.history[-1].notes.get("epsilon")
 
     @property
     def epsilons(self) -> list[float]:
-        """The privacy that was spent after each round of a run with differential privacy."""
+        """The privacy spent after each round of a run with differential privacy."""
         return [record.notes["epsilon"] for record in self.history]
 
     @property
@@ -101,11 +101,11 @@ class Run:
         return starved(self.history)
 
     def values(self, metric: str) -> list[float]:
-        """One of the last scores, for each objective that has it."""
+        """One score of the last evaluation, for each objective that has it."""
         return [scores[metric] for scores in self.scores.values() if metric in scores]
 
     def mean(self, metric: str) -> float:
-        """The mean over objectives of one of the last scores."""
+        """The mean over objectives of one score of the last evaluation."""
         return mean_score(self.scores, metric)
 
     def curve(self, metric: str) -> list[float]:
@@ -114,7 +114,7 @@ class Run:
 
 
 LabelledRuns = Mapping[str, Sequence[Run]]
-"""By label, the runs of one or several seeds."""
+"""The runs of one or several seeds, by label."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class SavedRun(Run):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The run in a folder. A run within a sweep has its settings from the sweep, and its name from its folder."""
+        """Read the run in a folder. A run of a sweep gets its settings from the sweep, and its name from its folder."""
         config: dict[str, Any] = {"problem": {"name": folder.parent.name}, "method": {"name": folder.name}}
         own, sweep = folder / CONFIG, folder.parent.parent / "sweep.toml"
         if own.exists():

@@ -1,4 +1,4 @@
-"""A run's folder: configuration, history, checkpoints and model, each of them whole at any moment.
+"""A run's folder: configuration, history, checkpoints and model, each of them complete at any time.
 
 config.toml                      what was run
 history.jsonl                    a line per round
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was begun in a folder, so that it can be resumed."""
+    """Whether a run was started in a folder, so that it can be resumed."""
     return (folder / HISTORY).exists()
 
 
@@ -43,8 +43,8 @@ class RunFolder:
     """The folder of one run.
 
     Args:
-        path: made if it is not there.
-        run: what run it is; a checkpoint of another run is refused.
+        path: the folder; created if it does not exist.
+        run: the identity of the run; a checkpoint of another run is refused.
     """
 
     def __init__(self, path: Path, run: Identity) -> None:
@@ -55,11 +55,10 @@ class RunFolder:
         self._lock: IO[str] | None = None
 
     def begin(self, server: Server, resume: bool) -> list[Record]:
-        """Make the folder this process's; returns the rounds that are done.
+        """Lock the folder for this process; returns the finished rounds.
 
-        A new run needs a folder without rounds, which would be lost. To resume is to put the server back into the
-        state of the newest checkpoint that is not damaged; without a checkpoint yet, it stays as it is and no round
-        is done.
+        A new run needs a folder without rounds, which would be lost. Resuming restores the server from the newest
+        checkpoint that is not damaged; without a checkpoint, the server is unchanged and no round is finished.
         """
         if resume and not holds_run(self.path):
             raise FileNotFoundError(f"resume needs the folder of a run, with a {HISTORY}, but {self.path} has none")
@@ -93,10 +92,10 @@ class RunFolder:
         self._history.flush()
 
     def save(self, server: Server) -> None:
-        """Write the server's state after a round, unless it is the one saved last; the history reaches the disk first.
+        """Write the server's state after a round, unless it was saved last; the history is flushed to the disk first.
 
-        The checkpoint before stays as a second one, unless the server went back to an earlier round than that one's:
-        then it was no good.
+        The previous checkpoint is kept as a second one, unless the server returned to an earlier round than its own:
+        then it was not usable.
         """
         assert self._history is not None
         if server.round == self._saved:
@@ -107,7 +106,7 @@ class RunFolder:
         self._saved = server.round
 
     def _load(self, server: Server) -> list[Record]:
-        """Put the server back into the state of a checkpoint; returns the history up to there."""
+        """Restore the server from a checkpoint; returns the history up to it."""
         damage = []
         for path in [self.path / name for name in (NEWEST, PREVIOUS) if (self.path / name).exists()]:
             try:
@@ -161,7 +160,7 @@ def _make(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """A file in the folder that only one process can hold at a time; when that process ends, the system lets go."""
+    """Lock a file in the folder for one process at a time; the system releases it when the process ends."""
     file = (folder / ".lock").open("w")
     try:
         import fcntl

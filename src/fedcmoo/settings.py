@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses, and back and forth between them and TOML tables.
+"""Settings as frozen dataclasses, and their conversion to and from TOML tables.
 
 A field whose metadata names a registry holds another settings object; in a table it is that object's name, or a
 table with its name and settings:
@@ -9,7 +9,7 @@ table with its name and settings:
     gram = { name = "exact" }
     weights = { beta = 0.01 }
 
-Without a name they are settings of the default object.
+A table without a name has settings of the default object.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Table = dict[str, Any]
 Registry = Mapping[str, type[Any]]
 
 NONE = "none"
-"""How a setting that is None is written in TOML, which has no null."""
+"""The text for None in TOML, which has no null."""
 
 
 class SettingsError(ValueError):
-    """A setting that is unknown or has a value it cannot have."""
+    """A setting is unknown or has an invalid value."""
 
 
 def from_table(cls: type[T], table: Mapping[str, Any], where: str = "", name: str = "") -> T:
-    """Make the settings object of class `cls` from a table; error messages say `where` it stands and its `name`."""
+    """Make the settings object of class `cls` from a table; error messages mention `where` it is and its `name`."""
     known: dict[str, Field[Any]] = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     values: Table = {}
@@ -56,7 +56,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], where: str = "", name: st
 
 
 def _named(value: Any, field: Field[Any], registry: Registry) -> Any:
-    """A table without a name has settings of the object that stands there by default."""
+    """Complete a table without a name, which has settings of the default object."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if not isinstance(value, Mapping) or "name" in value or default in (MISSING, None):
         return value
@@ -64,7 +64,7 @@ def _named(value: Any, field: Field[Any], registry: Registry) -> Any:
 
 
 def from_registry(registry: Registry, value: Any, where: str) -> Any:
-    """Make the object that a name, or a table with a name and settings, stands for."""
+    """Make the object given by a name, or by a table with a name and settings."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise SettingsError(f"{where} must be a name or a table with a name, but got {value!r}")
@@ -75,14 +75,14 @@ def from_registry(registry: Registry, value: Any, where: str) -> Any:
 
 
 def object_of(value: Any, registry: Registry, where: str) -> Any:
-    """The object that a name stands for; objects stay as they are, and a class is an error that says what to write."""
+    """The object given by a name; objects are returned unchanged, and a class is an error that says what to write."""
     if isinstance(value, type):
         raise TypeError(f"{where} must be an object such as {value.__name__}(), but got the class {value.__name__}")
     return from_registry(registry, value, where) if isinstance(value, str) else value
 
 
 def resolve_names(settings: Any) -> None:
-    """Put objects in the place of names, in all fields with a registry: so `FedCMOO(weights="upgrad")` works."""
+    """Replace names by objects in all fields with a registry, so that `FedCMOO(weights="upgrad")` works."""
     for f in fields(settings):
         registry = f.metadata.get("registry")
         if registry is not None:
@@ -90,7 +90,7 @@ def resolve_names(settings: Any) -> None:
 
 
 def described(settings: Any, registry: Registry) -> Table:
-    """The table of a settings object; the name of its class alone where no configuration could mention it."""
+    """The table of a settings object; only the name of its class if a configuration cannot express it."""
     try:
         return to_table(settings, registry)
     except SettingsError:
@@ -128,15 +128,15 @@ def name_of(settings: Any, registry: Registry) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """What was probably meant."""
+    """The end of an error message: the closest known name, or all known names."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """`base` with the entries of `over`, tables within tables too. Another name is another object: nothing of the old
-    one's settings stays."""
+    """Merge the entries of `over` into `base`, including nested tables. Another name is another object: none of the old
+    one's settings are kept."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
@@ -156,7 +156,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Table:
-    """A table within a table as names with dots.
+    """Flatten nested tables into names with dots.
 
     >>> flatten({"rounds": 3, "method": {"name": "fedavg"}})
     {'rounds': 3, 'method.name': 'fedavg'}
@@ -178,7 +178,7 @@ def read_toml(path: Path) -> Table:
 
 
 def write_toml(table: Mapping[str, Any], path: str = "") -> str:
-    """A table as TOML text: plain settings first, then the tables within."""
+    """A table as TOML text: plain settings first, then nested tables."""
     plain = [f"{key} = {_literal(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
     nested = [(key, value) for key, value in table.items() if isinstance(value, Mapping)]
     text = "\n".join(plain) + "\n" if plain else ""
@@ -199,7 +199,7 @@ def _literal(value: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, place: str) -> Any:
-    """The value as its type hint wants it, or an error that says what is expected."""
+    """The value converted to its type hint, or an error that says what is expected."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if type(None) in args and (value is None or value == NONE):

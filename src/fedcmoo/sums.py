@@ -14,7 +14,7 @@ from fedcmoo.ownership import Share
 
 @dataclass
 class Masking:
-    """What secure sums cost in addition to the codes themselves: bytes in both directions, and seconds."""
+    """The cost of secure sums in addition to the codes: bytes in both directions, and seconds."""
 
     up: int = 0
     down: int = 0
@@ -33,17 +33,17 @@ class Sums:
     [4.0, 4.0]
 
     Attributes:
-        count: how many clients replied.
-        P: the sum of their weights p_i; the number of clients where all have weight 1.
-        P_k: for each objective the sum of its owners' weights, float64 [M]; None where all clients have weight 1 and
-            own all objectives.
+        count: the number of clients that replied.
+        P: the sum of their weights p_i; the number of clients if all have weight 1.
+        P_k: for each objective the sum of its owners' weights, float64 [M]; None if all clients have weight 1 and own
+            all objectives.
         uploaded: the bytes of their replies.
         totals: the sums by name.
-        noise: the standard deviation of the noise in each entry of the totals that have some, by name.
+        noise: the standard deviation of the noise in each entry of totals with noise, by name.
         failures: why clients did not reply.
-        stalled: those of them that did not reply in time.
-        client_states: what clients will remember if the server accepts the round, by client.
-        masking: what hiding single replies cost.
+        stalled: the failed clients that did not reply in time.
+        client_states: the new memories, by client, if the server accepts the round.
+        masking: the cost of hiding single replies.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,7 @@ class Sums:
         Args:
             arrays: by name.
             nbytes: the size of the client's reply.
-            how: the way to add each array: "sum" (where nothing is said), "newest" to keep the last one, "each" to put
-                them one below the other.
+            how: the way to add each array: "sum" (the default), "newest" to keep the last, "each" to stack as rows.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """
         self._how |= how or {}
@@ -120,7 +119,7 @@ class Sums:
         return self.noise.get(name, 0.0) / self.P
 
     def part(self, prefix: str) -> Sums:
-        """The sums of one contribution, under the names that it gave its arrays."""
+        """The sums of one contribution, by the names of its arrays."""
         part = Sums()
         part.count, part.failures = self.count, self.failures
         part.P, part.P_k = self.P, self.P_k

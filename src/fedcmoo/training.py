@@ -54,29 +54,29 @@ def fit(
 
     Args:
         problem: model, objectives and data.
-        method: such as `FedCMOO(client_lr=0.1)`, or the name of a method, such as "fedcmoo", for its defaults.
-        rounds: T.
-        clients_per_round: the cohort's size; by default 10, or all where there are fewer.
-        seed: everything random in training derives from it: cohorts, batches, dropout. The model starts from the
-            parameters that `problem.model` has, so call `torch.manual_seed` before you make the model.
-        engine: where clients run, such as `Pool()` or "pool"; by default worker processes where there are cores for
-            them and it is worth it.
-        evaluate_every: rounds between evaluations on test and validation data; the last round always has one.
-        callbacks: progress, early stop, your own.
-        folder: where configuration, history, checkpoints, the final model, curves and results go; None to write
-            nothing.
+        method: the method, such as `FedCMOO(client_lr=0.1)`, or its name, such as "fedcmoo", for its defaults.
+        rounds: the number of rounds, T.
+        clients_per_round: the cohort's size; by default 10, or all clients if there are fewer.
+        seed: the seed of all randomness in training: cohorts, batches, dropout. Training starts from the current
+            parameters of `problem.model`, so call `torch.manual_seed` before you create the model.
+        engine: where clients run, such as `Pool()` or "pool"; by default worker processes if there are enough cores and
+            enough work.
+        evaluate_every: rounds between evaluations on test and validation data; the last round is always evaluated.
+        callbacks: callbacks for progress, early stopping and so on.
+        folder: the output folder for configuration, history, checkpoints, final model, curves and results; None to
+            write nothing.
         checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
-        resume: go on from the checkpoint in `folder`, bit for bit as if never interrupted.
-        stages: what is done to every contribution between clients and server, such as `Clip(1.0)`.
-        acceptance: when the model of a round replaces the one before it; by default, when it is finite and its norm is
-            at most 1e8.
+        resume: continue from the checkpoint in `folder`; results are bit for bit those of an uninterrupted run.
+        stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)`.
+        acceptance: the rule by which the model of a round replaces the previous one; by default, it must be finite and
+            have a norm of at most 1e8.
         on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
-            "skip" goes on without such clients and records them; `Skip(min_replies=5)` needs so many replies.
-        privacy: differential privacy, with its budget. Cohorts and noise then do not come from the seed.
-        secure: secure aggregation: the server learns sums over cohorts, and no single reply. For nodes on other
-            machines, and for tests in process.
+            "skip" continues without such clients and records them; `Skip(min_replies=5)` requires at least 5 replies.
+        privacy: differential privacy, with its budget. Cohorts and noise are then not derived from the seed.
+        secure: secure aggregation: the server learns sums over cohorts, but no single reply. For nodes on other
+            machines, and for tests in one process.
         download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
-        config: the table that config.toml gets; by default one of these arguments, as far as they have names.
+        config: the table written to config.toml; by default one built from those of these arguments that have names.
 
     Returns:
         The result, with the history of every round and the trained model.
@@ -169,7 +169,7 @@ def fit(
 
 
 def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
-    """How many clients take part in a round: by default 10, or all where there are fewer."""
+    """The number of clients in a round: by default 10, or all clients if there are fewer."""
     n = min(10, problem.N) if clients_per_round is None else clients_per_round
     if not 1 <= n <= problem.N:
         raise SettingsError(f"clients_per_round must be from 1 to the number of clients ({problem.N}), but got {n}")

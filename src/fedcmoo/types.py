@@ -1,4 +1,4 @@
-"""Names for the small matrices that the server computes with; their shapes stand in the docstrings."""
+"""Type aliases for the server's small vectors and matrices; shapes are given in docstrings."""
 
 from __future__ import annotations
 

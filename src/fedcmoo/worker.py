@@ -1,4 +1,4 @@
-"""One worker: one model in memory, on which any number of clients take turns. Every engine runs workers."""
+"""Workers, which hold one model in memory for any number of clients in turn. Every engine runs workers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from fedcmoo.privacy.secure.party import Party
 
 KEEP_LIMIT = 512 * 2**20
-"""Bytes of gradients that one worker keeps from one ask of a round to the next; the rest is computed again."""
+"""Maximum bytes of gradients that a worker keeps from one ask of a round to the next; others are recomputed."""
 
 PRIVATE = "private"
-"""The part of a client's memory that is the private part of its model."""
+"""The name in a client's memory of the private part of its model."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Request:
 
     Attributes:
         round: t.
-        version: of the model that it is about.
-        messages: what each contribution is sent, by the contribution's name.
-        memories: what clients keep from earlier rounds, by client: what the method remembers, and private parameters.
+        version: the version of the model.
+        messages: the message to each contribution, by the contribution's name.
+        memories: the clients' memories from earlier rounds, by client: the method's state, and private parameters.
         shares: the clients' weights and objectives; none in a cohort whose clients all have weight 1 and own all.
         scales: P / P_k of the cohort for each objective; None if there are no shares.
         on_failure: what to do about clients that fail.
@@ -57,7 +57,7 @@ class Request:
     on_failure: FailureRule = field(default=Stop())
 
     def for_clients(self, clients: Sequence[int], memories: Mapping[int, Message]) -> Request:
-        """The request with what only some clients need."""
+        """The request with the data that only some clients need."""
         return replace(
             self,
             memories={i: memories[i] for i in clients if i in memories},
@@ -72,11 +72,11 @@ class Worker:
         problem: the problem; the worker makes its own copy of the model.
         channels: of the method's contributions.
         seed: of the whole run.
-        device: where the model computes.
-        precision: what the model computes in.
+        device: the device of the model.
+        precision: the precision of the model's outputs.
 
     Attributes:
-        party: answers for the clients on asks of several trips; None where every ask takes one.
+        party: answers for the clients on asks of several trips; None if every ask takes one.
     """
 
     party: Party | None = None
@@ -99,7 +99,7 @@ class Worker:
         self._kept_for: tuple[int, str] | None = None
 
     def reply(self, state: State, request: Request, i: int) -> tuple[Message, Message | None]:
-        """The reply of client i as it is sent, and what the client will remember if the server uses the reply."""
+        """The encoded reply of client i, and the client's new memory if the server uses the reply."""
         keep_freed_memory()
         kept_for = (request.round, request.version)
         if kept_for != self._kept_for:
@@ -118,7 +118,7 @@ class Worker:
         return message, self._new_memory(client, own)
 
     def _new_memory(self, client: Client, own: Message) -> Message | None:
-        """What the client will keep; None for no change."""
+        """The client's new memory; None for no change."""
         if client.new_memory is None and client.new_private is None:
             return None
         remembered = client.memory if client.new_memory is None else client.new_memory
@@ -132,11 +132,11 @@ class Worker:
         """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`.
 
         Args:
-            state: the model; None on trips on which nothing is computed.
+            state: the model; None on trips without computation.
             request: the ask.
             i: the client.
             trip: its name.
-            message: what the client is sent on it.
+            message: the message to the client.
         """
         if self.party is None:
             raise BadMessageError("an ask of several trips needs clients with secure sums, but these have none")
@@ -161,7 +161,7 @@ class Worker:
 
 
 def round_seed(seed: int, round: int) -> int:
-    """What clients and server of an ask of several trips derive their common random numbers from."""
+    """The seed of the random numbers that clients and server share in an ask of several trips."""
     return derive(seed, round, "trips")
 
 
@@ -212,14 +212,14 @@ class Evaluate:
 
 @cache
 def keep_freed_memory() -> None:
-    """Tell glibc, once in a process, to keep what is freed, up to a gigabyte, for the next allocation.
+    """Make glibc keep freed memory, up to a gigabyte, for the next allocation; done once per process.
 
-    By default it gives large blocks back to the system, which has to provide them anew, page by page, at every step:
-    for the activations of a small convolutional network that is a fifth of the time.
+    By default glibc returns large blocks to the system, which must provide them again, page by page, at every step: for
+    the activations of a small convolutional network this takes a fifth of the time.
     """
     if sys.platform != "linux":
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries do not have it
     if mallopt is not None:
         m_trim_threshold, m_mmap_threshold = -1, -3
         mallopt(m_trim_threshold, 2**30)

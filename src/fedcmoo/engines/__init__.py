@@ -1,4 +1,4 @@
-"""Engines: where clients run. No other package depends on which one it is."""
+"""Engines, which run clients. No other package depends on the choice of engine."""
 
 from fedcmoo.engines.base import Engine, Session
 from fedcmoo.engines.choice import choose_engine

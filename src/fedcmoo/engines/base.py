@@ -1,4 +1,4 @@
-"""The interface of engines: they carry a method's asks to clients and return the sums of the replies."""
+"""The interface of engines, which send a method's asks to clients and return the sums of the replies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from fedcmoo.sums import Sums
 from fedcmoo.worker import AskClients, Evaluate, Job, Request
 
 BLOCKS = 32
-"""A cohort is summed in at most so many blocks, whatever the number of workers: so every engine gives the same bits."""
+"""The maximum number of blocks in which a cohort is summed. It does not depend on the number of workers, so every
+engine gives the same bits."""
 
 
 class Session(ABC):
-    """A started engine. It knows nothing of any algorithm."""
+    """A started engine, independent of any algorithm."""
 
     @abstractmethod
     def ask(self, ask: Ask, server: Server) -> Sums:
@@ -37,7 +38,7 @@ class Session(ABC):
         """Losses and metrics of the server's model on the problem's "test" or "validation" data."""
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to end
-        """End what was started."""
+        """Stop everything that was started."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,11 +51,11 @@ class Session(ABC):
 
 @dataclass(frozen=True)
 class Trip:
-    """One of several trips to the clients that an ask takes.
+    """One of several trips to the clients in an ask.
 
     Attributes:
-        name: what clients are to do.
-        messages: what each client is sent; these are the clients that are asked.
+        name: the task of the clients.
+        messages: the message to each client that is asked.
         computes: whether clients compute their contributions on this trip, and so need the model.
     """
 
@@ -64,12 +65,12 @@ class Trip:
 
 
 TripReply = tuple[int, Message | Exception, Message | None]
-"""A client, its reply or why there is none (a TimeoutError if it is late), and what it will remember if the server uses
-the reply."""
+"""A client, its reply or the reason why there is none (a TimeoutError if it is late), and its new memory if the server
+uses the reply."""
 
 
 class TripSession(Session):
-    """A session of an engine with which an ask can take several trips."""
+    """A session of an engine that supports asks of several trips."""
 
     @abstractmethod
     def trip(self, trip: Trip, ask: Ask, server: Server) -> Iterator[TripReply]:
@@ -81,14 +82,14 @@ class TripSession(Session):
 
 
 class Engine(Protocol):
-    """The settings of an engine; `start` gets it going for one run."""
+    """The settings of an engine; `start` starts it for one run."""
 
     def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> Session:
         """A session for this problem, with the channels of a method's contributions."""
 
 
 def numerics(engine: Engine | None) -> dict[str, int | str]:
-    """The settings of an engine that change the bits of a result. All else about engines changes only the time."""
+    """The settings of an engine that change the bits of a result. All others affect only the time."""
     return {
         name: getattr(engine, name, default)
         for name, default in (("threads", 1), ("device", "cpu"), ("precision", "float32"))
@@ -96,7 +97,7 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
 
 
 def check_trips(engine: Engine) -> None:
-    """Raise ValueError unless asks can take several trips on the engine, as secure sums need."""
+    """Raise ValueError unless the engine supports asks of several trips, which secure sums need."""
     if not getattr(engine, "several_trips", False):
         raise ValueError(
             "secure sums are for nodes on other machines, and for tests on the engine 'local', but the engine is "
@@ -105,14 +106,14 @@ def check_trips(engine: Engine) -> None:
 
 
 class BlockSession(Session):
-    """A session that cuts the work into jobs for workers; engines on one machine differ only in how they run jobs.
+    """A session that splits the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
-    A subclass calls this constructor when nothing can fail any more, or else closes itself, which undoes all of it.
+    A subclass must call this constructor when nothing can fail any more, or close itself on failure, which undoes it.
 
     Args:
         problem: the problem.
-        threads: of torch's operators in this process while the session lasts. With more than one for each worker,
-            they wait for each other's cores: two processes with two threads on two cores are several times slower.
+        threads: the number of threads of torch's operators in this process during the session. With more than one per
+            worker, threads compete for cores: two processes with two threads on two cores are several times slower.
     """
 
     def __init__(self, problem: Problem, threads: int = 1) -> None:
@@ -164,7 +165,7 @@ class BlockSession(Session):
 
 
 def blocks(clients: Sequence[int]) -> list[tuple[int, ...]]:
-    """The cohort in at most BLOCKS runs of consecutive clients, as equal as can be.
+    """Split the cohort into at most BLOCKS blocks of consecutive clients, as equal in size as possible.
 
     >>> blocks([3, 5, 8])
     [(3,), (5,), (8,)]

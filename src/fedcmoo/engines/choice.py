@@ -1,4 +1,4 @@
-"""The default engine of a run. All engines give the same bits, so the choice is only about time."""
+"""The default engine of a run. All engines give the same bits, so the choice affects only the time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER_BYTES = 2**29
 """Memory of a worker in addition to its gradients: torch, the model's activations."""
 
 PROBE = 16
-"""Samples in the batch whose time is taken."""
+"""The number of samples in the batch that is timed."""
 
 PROBE_LR = 1e-6
 """The learning rate of that step; its time does not depend on it."""
@@ -49,8 +49,8 @@ def choose_engine(
     Args:
         engine: the engine requested; None to choose one.
         problem: the problem.
-        channels: of the method's contributions.
-        sizes: of the model.
+        channels: the channels of the method's contributions.
+        sizes: the model's sizes.
         clients_per_round: the cohort's size.
         steps: local steps of all clients and rounds together.
         batch_size: samples in a step; None for all of a client's data.
@@ -74,13 +74,13 @@ def choose_engine(
 
 
 def workers_in_memory(sizes: Sizes) -> int:
-    """How many workers fit into half of the memory, if each has two sets of gradients of all objectives."""
+    """The number of workers that fit into half of the memory, if each holds two sets of gradients of all objectives."""
     gradients = sizes.d * sizes.dtype.itemsize * sizes.M
     return memory() // 2 // (2 * gradients + WORKER_BYTES)
 
 
 def memory(cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The bytes that this process may use: the machine's, or those of its container where that has fewer."""
+    """The memory in bytes that this process may use: the machine's, or its container's limit if that is lower."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 2**33
     limits = [physical]
     for file in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
@@ -99,7 +99,7 @@ def seconds_of_step(problem: Problem, channels: Channels, sizes: Sizes, batch_si
         batch = samples if batch_size is None else min(batch_size, samples)
         probe = min(PROBE, batch)
         best = float("inf")
-        for _ in range(2):  # the first one of a process is slower
+        for _ in range(2):  # the first step of a process is slower
             start = time.perf_counter()
             client.train([1 / problem.M] * problem.M, 1, PROBE_LR, SGD(), probe)
             best = min(best, time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Jobs for workers that may be lost or stall: their jobs are done again, by others."""
+"""Dispatch of jobs to workers; the jobs of workers that are lost or stall are repeated by others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedcmoo.worker import AskClients, Job
 log = logging.getLogger(__name__)
 
 STARTING = 300.0
-"""Seconds that a worker has at least to import torch and to load the problem."""
+"""The minimum time in seconds for a worker to import torch and load the problem."""
 
 W = TypeVar("W", bound=Hashable)
 
@@ -29,13 +29,13 @@ class WorkerError(ChildProcessError):
 
 
 class WorkerSettings(Protocol):
-    """What engines with workers have in common.
+    """Settings common to engines with workers.
 
     Attributes:
-        workers: how many.
-        deadline: seconds that a worker has for one client of a job (and for one batch of an evaluation). A worker
-            that takes longer is replaced, as one that was lost.
-        retries: how often the same job is done again before it is a failure of its clients.
+        workers: the number of workers.
+        deadline: seconds that a worker has for one client of a job (and for one batch of an evaluation). A worker that
+            takes longer is replaced, like one that was lost.
+        retries: how often the same job is repeated before it counts as a failure of its clients.
     """
 
     @property
@@ -47,7 +47,7 @@ class WorkerSettings(Protocol):
 
 
 def check_workers(settings: WorkerSettings) -> None:
-    """Raise unless the settings are possible."""
+    """Raise unless the settings are valid."""
     at_least_one(workers=settings.workers)
     positive(deadline=settings.deadline)
     if settings.retries < 0:
@@ -55,9 +55,9 @@ def check_workers(settings: WorkerSettings) -> None:
 
 
 class WorkerSession(BlockSession, Generic[W]):
-    """A session with workers, and the job of each. A subclass says how to reach them.
+    """A session with workers and their jobs. A subclass implements the communication with workers.
 
-    A job whose worker was lost is done again by another one: that costs time and changes nothing, since clients are
+    A job whose worker was lost is repeated by another worker: this costs time but changes no result, since clients are
     pure functions. If that happens too often, its clients have failed, and the run's rule for failures applies.
     """
 
@@ -66,25 +66,24 @@ class WorkerSession(BlockSession, Generic[W]):
         self.count, self._limits = count, settings
         self.workers: list[W] = []
         self._job_of: dict[W, int] = {}
-        self._since: dict[W, float] = {}  # when each was sent something to which it has not replied
+        self._since: dict[W, float] = {}  # when each was sent a message that it has not answered yet
         self._bad_starts = 0
 
     @abstractmethod
     def start(self) -> W | None:
-        """Start a worker, which will say when it is ready; None if there is no memory for another one."""
+        """Start a worker, which reports when it is ready; None if there is not enough memory."""
 
     @abstractmethod
     def publish(self, state: State) -> None:
-        """Let all workers, also those of later, know the model."""
+        """Publish the model to all workers, including those started later."""
 
     @abstractmethod
     def send(self, worker: W, job: Job) -> None:
-        """Send a job to a worker; whether it is dead shows later."""
+        """Send a job to a worker; a dead worker is noticed later."""
 
     @abstractmethod
     def receive(self, timeout: float | None) -> Iterator[tuple[W, Sums | str | None]]:
-        """Wait until some workers have something to say: None when they are ready, sums, or how they were lost ("" for
-        what `end` says)."""
+        """Wait for reports from workers: None when they are ready, sums, or how they were lost ("" to ask `end`)."""
 
     @abstractmethod
     def end(self, worker: W) -> str:
@@ -111,7 +110,7 @@ class WorkerSession(BlockSession, Generic[W]):
             self.end(worker)
 
     def start_missing(self) -> None:
-        """Start workers until there are as many as there should be, or as memory allows."""
+        """Start workers up to the required number, or as many as memory allows."""
         while len(self.workers) < self.count and (worker := self.start()) is not None:
             self.workers.append(worker)
             self._since[worker] = time.monotonic()
@@ -126,7 +125,7 @@ class WorkerSession(BlockSession, Generic[W]):
             self.send(worker, work.jobs[n])
 
     def _collect(self, work: _Work) -> None:
-        """Take what workers have to say, and replace those that say nothing for too long."""
+        """Receive the workers' reports, and replace workers that are silent for too long."""
         until = {worker: since + self._seconds(worker, work) for worker, since in self._since.items()}
         timeout = max(0.0, min(until.values()) - time.monotonic()) if until else None
         for worker, outcome in self.receive(timeout):
@@ -143,7 +142,7 @@ class WorkerSession(BlockSession, Generic[W]):
             self._lost(worker, work, f"no reply within {self._seconds(worker, work):g} seconds", stalled=True)
 
     def _seconds(self, worker: W, work: _Work) -> float:
-        """How long a worker may take for what it is doing."""
+        """The time that a worker may take for its current task."""
         if worker not in self._job_of:
             return max(STARTING, self._limits.deadline)
         job = work.jobs[self._job_of[worker]]
@@ -155,7 +154,7 @@ class WorkerSession(BlockSession, Generic[W]):
         return self._job_of.pop(worker, None)
 
     def _lost(self, worker: W, work: _Work, why: str, stalled: bool = False) -> None:
-        """Replace a worker; its job is done again, or is a failure of its clients."""
+        """Replace a worker; its job is repeated, or counts as a failure of its clients."""
         n = self._forget(worker)
         how = self.end(worker)
         why = why or how
@@ -190,7 +189,7 @@ class WorkerSession(BlockSession, Generic[W]):
 
 
 class _Work:
-    """One call of `run`: its jobs, those that nobody has begun, those that are done, and lost workers by job."""
+    """The state of one call of `run`: its jobs, those not started, those done, and lost workers by job."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
@@ -200,7 +199,7 @@ class _Work:
 
     def take(self, place: int, places: int) -> int:
         """The next job of the worker at a place: job n belongs to place n modulo the number of places, so that a block
-        of clients finds the gradients of the round's earlier asks. A worker without jobs takes the last of another."""
+        of clients finds the gradients of the round's earlier asks. An idle worker takes the last job of another."""
         n = next((n for n in self.waiting if n % places == place), self.waiting[-1])
         self.waiting.remove(n)
         return n

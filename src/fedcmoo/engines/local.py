@@ -1,4 +1,4 @@
-"""The engine in the same process: clients take turns on one model."""
+"""The engine that runs clients in the same process, one after the other on one model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedcmoo.worker import Job, Worker
 
 @dataclass(frozen=True)
 class Local:
-    """Everything in this process.
+    """Run all clients in this process.
 
-    On Linux, training tells the C library to keep freed memory for the next allocation, up to a gigabyte; this stays so
-    when the run has ended. Engines with processes of their own leave this one's settings alone.
+    On Linux, training tells the C library to keep freed memory for the next allocation, up to a gigabyte; this setting
+    remains after the run. Engines with worker processes do not change this process's settings.
 
     Args:
-        threads: of torch's operators. One by default, as in every worker of every engine, so that all of them give
-            the same bits.
-        device: where the model computes.
-        precision: "bfloat16" for automatic mixed precision, where the hardware has it.
+        threads: the number of threads of torch's operators. One by default, as in the workers of all engines, so that
+            all give the same bits.
+        device: the device of the model.
+        precision: "bfloat16" for automatic mixed precision, if the hardware supports it.
     """
 
     several_trips: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Worker processes on one machine: one per core, each with one model, all with the same data in shared memory."""
+"""Worker processes on one machine: one per core, each with its own model, with the data in shared memory."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ HOW_TO_SEND = (
 
 @dataclass(frozen=True)
 class Pool:
-    """Worker processes on this machine. Results do not depend on their number.
+    """Run clients in worker processes on this machine. Results do not depend on their number.
 
-    Workers are kept when a run ends, for the next run of the same Python process.
+    Workers are kept after a run, for the next run in the same Python process.
 
     Workers receive the problem by pickle: losses and metrics must be functions or objects of an importable module, not
     lambdas. If some are defined in the main script, workers import that script, so the call to `fit` must be under
     `if __name__ == "__main__":`.
 
     Args:
-        workers: how many; by default one for each core that this process may use.
-        threads: of torch's operators in each worker. With one, the default, results are those of `Local()`.
+        workers: the number of workers; by default one for each core that this process may use.
+        threads: threads of torch's operators in each worker. With 1, the default, results are those of `Local()`.
         deadline: seconds that a worker has for each client of an ask; one that takes longer is replaced.
         retries: how often the clients of a worker that was lost (killed, out of memory, or beyond the deadline) are run
             again before they count as failed.
-        precision: "bfloat16" for automatic mixed precision, where the processor has it.
+        precision: "bfloat16" for automatic mixed precision, if the processor supports it.
     """
 
     workers: int | None = None
@@ -66,7 +66,7 @@ class Pool:
 
 
 class PoolSession(WorkerSession[WorkerHandle]):
-    """The workers of one run, in processes of their own."""
+    """The worker processes of one run."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Pool) -> None:
         shared = share(problem, channels)
@@ -92,11 +92,11 @@ class PoolSession(WorkerSession[WorkerHandle]):
     def start(self) -> WorkerHandle | None:
         try:
             worker = IDLE.take()
-        except OSError:  # no memory for another process, say
+        except OSError:  # such as too little memory for another process
             if self.workers:
                 return None
             raise
-        with contextlib.suppress(OSError):  # of a dead worker, which `receive` will notice
+        with contextlib.suppress(OSError):  # the worker is dead, which `receive` will notice
             worker.send(self._setup)
             worker.send_memory(*self._memories)
         return worker
@@ -148,7 +148,7 @@ class PoolSession(WorkerSession[WorkerHandle]):
 
 
 def share(problem: Problem, channels: Channels) -> SharedObject:
-    """Problem and channels for workers, or an error that says what prevents it."""
+    """Problem and channels, serialized for workers; an error with the reason if that is not possible."""
     try:
         return SharedObject((problem, dict(channels)))
     except NOT_PICKLABLE as error:
@@ -156,7 +156,7 @@ def share(problem: Problem, channels: Channels) -> SharedObject:
 
 
 def _preparation(shared: SharedObject) -> dict[str, Any]:
-    """How a worker becomes like this process; the main script is imported only if the problem needs it."""
+    """The data that set up a worker like this process; the main script is imported only if the problem needs it."""
     if shared.needs_main and not hasattr(sys.modules["__main__"], "__file__"):
         raise WorkerError(f"workers cannot import what an interactive session defines; {HOW_TO_SEND}")
     main = ("init_main_from_name", "init_main_from_path") if shared.needs_main else ()
@@ -165,7 +165,7 @@ def _preparation(shared: SharedObject) -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use, by its affinity and the quota of its container."""
+    """The number of cores that this process may use, given its affinity and its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

@@ -1,4 +1,4 @@
-"""Ray: long-lived workers on one machine, or on a cluster whose members trust each other."""
+"""The Ray engine: long-lived workers on one machine, or on a cluster whose members trust each other."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fedcmoo.worker import Job, Worker
 
 @dataclass(frozen=True)
 class Ray:
-    """Ray actors, each with the problem's data and one model; replies are added up where they are made.
+    """Run clients in Ray actors, each with the problem's data and one model, which add up their clients' replies.
 
     Args:
-        workers: how many; by default one a CPU of the machine or cluster.
-        address: of a running cluster, on whose machines this library must be installed and which must ask for its
-            token; None for this machine alone.
-        device: where the workers' models compute; "cuda" takes one GPU each.
+        workers: the number of workers; by default one per CPU of the machine or cluster.
+        address: the address of a running cluster, which must require its token and have this library installed on its
+            machines; None for this machine alone.
+        device: the device of the workers' models; "cuda" takes one GPU each.
         deadline, retries: as in `Pool`.
     """
 
@@ -55,17 +55,17 @@ class Ray:
 
 
 def connect(settings: Ray) -> bool:
-    """Connect to Ray, unless this process already is. Returns whether it was not, so that whoever asked ends it.
+    """Connect to Ray, unless already connected. Returns whether a new connection was made, which the caller must close.
 
-    On this machine Ray listens on loopback alone, and what it leaves on disk goes when the process ends. A cluster must
-    ask for its token, since whoever reaches it can run any code there; RAY_AUTH_MODE=disabled in the environment is
-    Ray's own way to do without.
+    On this machine Ray listens only on loopback, and its files are deleted when the process ends. A cluster must
+    require its token, since anyone who reaches it can run any code there; RAY_AUTH_MODE=disabled in the environment
+    turns this off.
     """
     ray = require("ray", "ray")
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 leaves workers waiting on a busy machine
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default of 15 leaves workers waiting on a busy machine
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if settings.address is not None:
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token" and _is_open(settings.address):
@@ -75,7 +75,7 @@ def connect(settings: Ray) -> bool:
             )
         ray.init(settings.address, **quiet)
     else:
-        # Workers on this machine find the same modules as this process, the user's own among them.
+        # Workers on this machine find the same modules as this process, including the user's.
         env = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)  # short, for sockets
         atexit.register(_end, ray, folder)
@@ -88,7 +88,7 @@ def connect(settings: Ray) -> bool:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Have Ray listen on 127.0.0.1, as it does by default on macOS and Windows; elsewhere it listens everywhere."""
+    """Make Ray listen on 127.0.0.1, its default on macOS and Windows; elsewhere the default is all interfaces."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
@@ -123,7 +123,7 @@ class RaySession(WorkerSession[Any]):
         self._actor = self._ray.remote(_Actor).options(num_cpus=1, num_gpus=gpus, max_concurrency=1)
         self._setup = (self._ray.put((problem, dict(channels))), seed, settings.device)
         self._state: Any = None
-        self._actor_of: dict[Any, Any] = {}  # by the reference of what it was sent
+        self._actor_of: dict[Any, Any] = {}  # by the reference of the task it was sent
         count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
         super().__init__(problem, settings, count)
 
@@ -163,7 +163,7 @@ class RaySession(WorkerSession[Any]):
 
 
 class _Actor:
-    """One worker, for as long as it lasts."""
+    """The actor of one worker."""
 
     def __init__(self, shared: tuple[Problem, Channels], seed: int, device: str) -> None:
         torch.set_num_threads(1)
@@ -171,7 +171,7 @@ class _Actor:
         self._worker = Worker(problem, channels, seed, device)
 
     def ready(self) -> None:
-        """Replies when the worker is made."""
+        """Reply once the worker has been created."""
 
     def run(self, job: Any, state: State) -> Sums:
         sums: Sums = job.run(self._worker, state)

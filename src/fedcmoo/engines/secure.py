@@ -1,4 +1,4 @@
-"""Secure sums over an engine: every ask takes four trips, and the server learns the sum alone."""
+"""Secure sums over an engine: every ask takes four trips, and the server learns only the sum."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from fedcmoo.sums import Sums
 from fedcmoo.worker import round_seed
 
 Handle = Callable[[int, Message], None]
-"""What the server does with the reply of a client."""
+"""A function that handles the reply of a client."""
 
 
 class SecureSession(Session):
     """A session whose replies are masked.
 
     Args:
-        inner: carries the trips.
+        inner: the session that carries out the trips.
         secure: the settings.
-        channels: of the method's contributions.
-        sizes: of the model.
+        channels: the channels of the method's contributions.
+        sizes: the model's sizes.
     """
 
     def __init__(self, inner: Session, secure: Secure, channels: Channels, sizes: Sizes) -> None:
@@ -54,8 +54,8 @@ class SecureSession(Session):
 class SecureAsk:
     """One ask: advertise, share, mask, unmask.
 
-    A client that does not answer on a trip, or whose answer is refused, has failed, and takes no part in the next. If
-    too few are left, `SecureSumError` says so, and the round is undone.
+    A client that does not answer on a trip, or whose answer is refused, has failed and does not take part in the next
+    trip. If too few are left, `SecureSumError` is raised and the round is undone.
     """
 
     def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
@@ -65,7 +65,7 @@ class SecureAsk:
         self.sums = Sums()
 
     def run(self, clients: tuple[int, ...]) -> Sums:
-        """The sums over those of the clients whose codes arrived."""
+        """The sums over the clients whose codes arrived."""
         sums, masking, start = self.sums, self.sums.masking, time.perf_counter()
         secure, names = self.secured.secure, list(self.ask.messages)
         keys = self._keys(clients)

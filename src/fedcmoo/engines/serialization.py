@@ -1,8 +1,8 @@
-"""Serialization between a run and its own worker processes: pickle, with all arrays outside of the pickle.
+"""Serialization between a run and its worker processes: pickle, with all arrays stored outside the pickle.
 
 Tensors and NumPy arrays are out-of-band buffers (pickle protocol 5). In a pipe they follow the pickle; in shared memory
-they are written once, and every worker that maps it reads the same pages. Pickle is only for processes that a run
-started itself; what comes from other machines is a `Message`.
+they are written once, and every worker that maps it reads the same pages. Pickle is used only for processes that the
+run itself started; data from other machines is a `Message`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 
 ALIGNMENT = 64
 NOT_PICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError)
-"""What pickle raises about objects that it cannot take."""
+"""The exceptions that pickle raises for objects that it cannot serialize."""
 
 Bytes = NDArray[np.uint8]
 
@@ -49,7 +49,7 @@ def dumps(value: Any) -> Pickled:
 
 
 def loads(stream: bytes, buffers: Sequence[Any]) -> Any:
-    """The object again; its arrays lie in the buffers given."""
+    """Restore the object; its arrays are views of the given buffers."""
     return pickle.loads(stream, buffers=buffers)
 
 
@@ -68,7 +68,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _bytes_of(self, tensor: Tensor) -> Bytes:
-        """A tensor's whole storage as an array. Views of one storage get one array, which the pickle holds once."""
+        """A tensor's whole storage as an array. Views of one storage share one array, which is pickled once."""
         storage = tensor.untyped_storage()
         place = (storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
@@ -106,9 +106,9 @@ def receive(connection: Connection) -> Any:
 
 
 class SharedMemory:
-    """Anonymous memory that other processes can map, given its file descriptor; it is freed with its last user.
+    """Anonymous memory that other processes can map, given its file descriptor; it is freed when its last user is gone.
 
-    It is not in /dev/shm where that can be avoided, since containers often limit that to 64 megabytes.
+    It avoids /dev/shm if possible, since containers often limit that to 64 megabytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -127,7 +127,7 @@ class SharedMemory:
 
 
 class SharedObject:
-    """An object in shared memory, which any number of workers can load without copies of its arrays."""
+    """An object in shared memory, which any number of workers can load without copying its arrays."""
 
     def __init__(self, value: Any) -> None:
         pickled = dumps(value)

@@ -1,7 +1,7 @@
 """The server's handle on a worker process.
 
-Workers are new interpreters connected by a socket pair, in a process group of their own: only the server handles
-Ctrl-C, and when the server closes its end or dies, they exit at once.
+Workers are new interpreters connected by a socket pair, in a separate process group: only the server handles Ctrl-C,
+and when the server closes its end or dies, they exit at once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fedcmoo.engines.worker_process import Reply, RunSetup
 from fedcmoo.worker import Job
 
 IN_WORKER = "FEDCMOO_WORKER"
-"""Set in the environment of workers."""
+"""Variables set in the environment of workers."""
 
 STUCK = 60
-"""Seconds after which a worker that takes or sends no further byte in the middle of a message counts as dead."""
+"""Seconds after which a worker that stalls in the middle of a message counts as dead."""
 
 WORKER_ENVIRONMENT = {
     IN_WORKER: "1",
-    # For libraries that read them once, when they are loaded; torch's own number is part of the setup.
+    # For libraries that read these when they are loaded; torch's number of threads is part of the setup.
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
 
@@ -68,12 +68,12 @@ class WorkerHandle:
         return self._owner == os.getpid() and self._process.poll() is None and _newest_source() < self._started
 
     def send(self, message: RunSetup | Job) -> None:
-        """Send a setup or a job, to which there will be a reply. OSError if the worker is dead."""
+        """Send a setup or a job, which the worker will answer. OSError if the worker is dead."""
         self._unanswered += 1
         serialization.send(self.connection, message)
 
     def release(self) -> None:
-        """End the run at the worker. Replies that are still to come are ignored."""
+        """End the run at the worker. Outstanding replies are ignored."""
         self._stale = self._unanswered
         serialization.send(self.connection, None)
 
@@ -82,7 +82,7 @@ class WorkerHandle:
         socket.send_fds(self._socket, [b"."], [memory.fd for memory in memories])
 
     def receive(self) -> Reply | None:
-        """The next reply; None for one of an earlier run. EOFError or OSError if the worker is dead."""
+        """Receive the next reply; None for a reply from an earlier run. EOFError or OSError if the worker is dead."""
         reply: Reply = serialization.receive(self.connection)
         self._unanswered -= 1
         if self._stale > 0:
@@ -104,7 +104,7 @@ class WorkerHandle:
 
 
 class _Idle:
-    """Workers between two runs: starting one takes seconds, so the next run of this process reuses them."""
+    """Idle workers between two runs: starting one takes seconds, so the next run of this process reuses them."""
 
     def __init__(self) -> None:
         self._workers: list[WorkerHandle] = []
@@ -138,7 +138,7 @@ IDLE = _Idle()
 
 
 def _newest_source() -> float:
-    """When the newest module that this process has loaded was changed on disk: older workers may have other code."""
+    """The latest modification time of the modules that this process has loaded; older workers may have other code."""
     newest = 0.0
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

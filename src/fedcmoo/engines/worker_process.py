@@ -1,4 +1,4 @@
-"""The main loop of a worker process: it serves one run after the other, job by job."""
+"""The main loop of a worker process, which serves one run after the other, job by job."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fedcmoo.worker import Worker
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a worker receives when a run begins; the file descriptors of two pieces of shared memory follow it.
+    """The message to a worker at the start of a run; the file descriptors of two pieces of shared memory follow it.
 
     Attributes:
-        size, contents: of the `SharedObject` with problem and channels, in the first piece. The second holds the
+        size, contents: those of the `SharedObject` with problem and channels, in the first piece. The second holds the
             model.
         preparation: sys.path and the like, for `multiprocessing.spawn.prepare`.
         seed, threads, precision: of the run.
@@ -45,7 +45,7 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker replies to a setup (nothing, or an error) and to each job."""
+    """A worker's reply to a setup (nothing, or an error) or to a job."""
 
     sums: Sums | None = None
     error: BaseException | None = None
@@ -53,7 +53,7 @@ class Reply:
 
 
 def serve(end: int) -> None:
-    """Serve runs until the server closes the socket pair; `end` is this process's file descriptor of it."""
+    """Serve runs until the server closes the socket pair; `end` is the file descriptor of this process's end."""
     threading.Thread(target=_die_with_server, args=[end], daemon=True).start()
     connection = Connection(end)
     with contextlib.suppress(EOFError, ConnectionError):  # the server is gone
@@ -68,7 +68,7 @@ def _serve_one_run(connection: Connection) -> None:
     fds = _receive_memory(connection)
     try:
         worker, state = _begin(setup, *fds)
-    except BaseException as error:  # also what a script raises that ends itself when it is imported
+    except BaseException as error:  # including SystemExit from a script that exits when it is imported
         serialization.send(connection, _failure(error))
         return
     serialization.send(connection, Reply())
@@ -82,7 +82,7 @@ def _serve_one_run(connection: Connection) -> None:
 
 
 def _die_with_server(end: int) -> None:
-    """Exit as soon as the other end of the socket pair is closed, in whatever way the server ended."""
+    """Exit as soon as the other end of the socket pair is closed, however the server ended."""
     poll = select.poll()
     poll.register(end, select.POLLHUP)
     poll.poll()
@@ -107,7 +107,7 @@ def _begin(setup: RunSetup, shared: int, model: int) -> tuple[Worker, State]:
 
 
 def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
-    """A model that lives in shared memory: the counters first, then x and the buffers."""
+    """A model in shared memory: the counters first, then x and the buffers."""
     everything = torch.frombuffer(memory, dtype=torch.uint8)
     counters, floats = (
         everything[: sizes.counters * 8].view(torch.int64),
@@ -117,7 +117,7 @@ def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
 
 
 def _failure(error: BaseException) -> Reply:
-    """An error as a reply: of its own type where that can be pickled, with its traceback as a note."""
+    """An error as a reply, with its traceback as a note; its type is kept if that can be pickled."""
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
@@ -129,7 +129,7 @@ def _failure(error: BaseException) -> Reply:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed; torch's allocators raise a RuntimeError that only its text identifies."""
+    """Whether an allocation failed; torch's allocators raise a RuntimeError that can only be identified by its text."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and ("allocate memory" in text or "out of memory" in text)

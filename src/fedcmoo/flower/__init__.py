@@ -1,4 +1,4 @@
-"""Flower applications: `client_app` and `server_app` make a Flower app of any problem and method.
+"""Flower applications: `client_app` and `server_app` create a Flower app for any problem and method.
 
 Needs the extra `flower`.
 """

@@ -1,4 +1,4 @@
-"""The client's side of a Flower federation: an app that replies for the clients whose data its node holds."""
+"""The Flower client app, which replies for the clients whose data its node holds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Mod = Callable[[FlowerMessage, Context, Callable[[FlowerMessage, Context], Flowe
 """Flower's hook around a message: (message, context, what comes next) -> reply."""
 
 MakeProblem = Callable[[Context], Problem]
-"""The problem of a run, from Flower's context: `run_config` is the same everywhere, `node_config` is a node's own."""
+"""The problem of a run, from Flower's context: `run_config` is the same everywhere, `node_config` is per node."""
 
 MakeMethod = Callable[[Context], Method]
 """The method of a run, from Flower's context; it must be the same on all nodes and the server."""
 
 
 class SetupError(RuntimeError):
-    """A node could not make its problem; Flower tells the server this message and nothing else."""
+    """A node could not create its problem; Flower sends only this message to the server."""
 
 
 def client_app(
@@ -38,15 +38,15 @@ def client_app(
     """A Flower client app that takes part in any method.
 
     The node's config has `partition-id` and `num-partitions`: the node replies for clients partition-id,
-    partition-id + num-partitions, … of the problem, and needs the data of these alone (see `fedcmoo.data.remote`).
-    Further keys: `device` (where the model computes, "cpu" by default) and `spool` (a folder for what the node keeps
-    from one request to the next, its key among it).
+    partition-id + num-partitions, … of the problem, and needs only their data (see `fedcmoo.data.remote`). Further
+    keys: `device` (the device of the model, "cpu" by default) and `spool` (a folder for the node's files between
+    requests, including its key).
 
         app = client_app(problem, method)
 
     Args:
-        problem: makes the problem of a run.
-        method: makes its method.
+        problem: function that creates the problem of a run.
+        method: function that creates its method.
         mods: Flower's hooks around each message.
         stages: as in `fit`; they must be the same on all nodes and the server.
     """
@@ -54,7 +54,7 @@ def client_app(
     nodes: dict[tuple[int, int], Node] = {}
 
     def node(context: Context) -> Node:
-        # A SuperNode starts a new process for each message; where Flower keeps the process, the data stay loaded.
+        # A SuperNode starts a new process for each message; if Flower keeps the process, the data stay loaded.
         key = (context.run_id, context.node_id)
         if key not in nodes:
             nodes.clear()

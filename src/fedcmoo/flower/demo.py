@@ -1,4 +1,4 @@
-"""A run on a Flower federation on this machine, compared bit for bit with the same run in one process."""
+"""Demo: a run on a Flower federation on this machine, compared bit for bit with the same run in one process."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ DEMO: Mapping[str, object] = {
     },
     "method": {"name": "fedcmoo", "client_lr": 0.2, "local_steps": 5, "batch_size": 32},
 }
-"""Small enough that a round is almost nothing but Flower's own fixed cost."""
+"""A configuration so small that a round takes hardly more than Flower's fixed cost."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What came of it.
+    """The outcome of a demo.
 
     Attributes:
-        history: of the run on Flower.
+        history: the history of the run on Flower.
         local: the result of the same run in one process.
         equal: whether models and histories agree in every bit.
         seconds: from the start of the SuperLink to the end of the run.
@@ -57,9 +57,9 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
 
     Args:
         config: what to run; its engine does not matter.
-        nodes: how many SuperNodes; clients are dealt out to them in turn.
+        nodes: the number of SuperNodes; clients are distributed over them in turn.
         say: called with progress messages.
-        timeout: seconds after which the run on Flower is given up.
+        timeout: seconds after which the run on Flower is aborted.
     """
     if nodes < 1:
         raise ValueError(f"nodes must be at least 1, but got {nodes}")
@@ -90,7 +90,7 @@ def run_app(
     say: Callable[[str], None],
     timeout: float,
 ) -> None:
-    """Run an app whose folder on the server is `out`, telling of each round as it is done, until the run has ended."""
+    """Run an app whose folder on the server is `out` until the run has ended, reporting each finished round."""
     done = 0
     run = deployment.run(app, config)
     until = time.monotonic() + timeout
@@ -109,7 +109,7 @@ def run_app(
 
 
 def describe(record: Record) -> str:
-    """A line on a round."""
+    """One line of text about a round."""
     seconds = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in record.seconds.items() if phase != "server")
     failures = f"; failed: {record.failures}" if record.failures else ""
     return f"round {record.round}: {seconds}{failures}"

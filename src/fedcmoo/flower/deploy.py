@@ -1,7 +1,7 @@
-"""A whole Flower federation on this machine, for trying, testing and measuring: SuperLink and SuperNodes on loopback.
+"""A complete Flower federation on this machine, for demos, tests and benchmarks: SuperLink and SuperNodes on loopback.
 
-Everything is real but the distance. Nothing connects to anything outside, all files are in one folder, and whatever
-was started is ended, also if this process is killed.
+Everything is real except the distance. There are no outside connections, all files are in one folder, and all processes
+are ended, even if this one is killed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ NAME = "loopback"
 
 
 class DeploymentError(OSError):
-    """Some part of a federation did not do what it should; the message says where its log is."""
+    """A part of a federation failed; the message says where its log is."""
 
 
 @dataclass
 class Deployment:
-    """SuperLink and SuperNodes on loopback, for as long as the `with` block lasts.
+    """SuperLink and SuperNodes on loopback, for the duration of the `with` block.
 
     Args:
-        folder: for Flower's files, logs and spools.
-        nodes: how many SuperNodes are started at once; more can follow with `start_node`.
+        folder: the folder for Flower's files, logs and spools.
+        nodes: the number of SuperNodes started at the beginning; `start_node` starts more.
         node_config: further settings of every node; "{partition}" in it is the node's number.
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
         proxy: let nodes reach the SuperLink only through nginx, as `fedcmoo flower keys` prints it.
-        durable: keep the SuperLink's state in a file, so that nodes find back to one that was killed and started again.
+        durable: keep the SuperLink's state in a file, so that nodes reconnect after it was killed and restarted.
         warm: fork every process from one that has torch and Flower imported (see `fedcmoo.flower.warm`).
     """
 
@@ -62,7 +62,7 @@ class Deployment:
     _on_sigterm: Any = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> Self:
-        # Being told to end means ending the others first; only a main thread may say so.
+        # On SIGTERM, end the other processes first; only a main thread may set this handler.
         if threading.current_thread() is threading.main_thread():
             self._on_sigterm = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         self._supervisor = Supervisor()
@@ -97,7 +97,7 @@ class Deployment:
         }
 
     def start_superlink(self) -> None:
-        """Start the SuperLink; again, if it was killed."""
+        """Start the SuperLink, or restart it if it was killed."""
         connection: dict[str, object] = {"address": f"{HOST}:{self.port}"}
         command = ["flower-superlink", "--host", HOST, "--port", str(self.port)]
         command += ["--disable-runtime-dependency-installation"]
@@ -111,7 +111,7 @@ class Deployment:
             command += ["--ssl-certfile", str(self.keys / "server.crt"), "--ssl-keyfile", str(self.keys / "server.key")]
             connection["root-certificates"] = str(self.keys / "ca.crt")
         (self.folder / "flwr" / "config.toml").write_text(write_toml({"superlink": {NAME: connection}}))
-        while _listening(self.port):  # one that was killed a moment ago
+        while _listening(self.port):  # of a SuperLink that was just killed
             time.sleep(0.05)
         self.superlink = self._launch("superlink", command)
         self._await_port(self.superlink, self.port, "superlink")
@@ -139,7 +139,7 @@ class Deployment:
         self.node[partition] = self._launch(f"node-{partition}", command)
 
     def run(self, app: Path, config: Mapping[str, object]) -> subprocess.Popen[bytes]:
-        """Start a run of a Flower app; the process ends when the run does, whether it went well or not."""
+        """Start a run of a Flower app; the process ends when the run does, successful or not."""
         settings = write_toml({key.replace("_", "-"): value for key, value in config.items()}).split("\n")
         command = ["flwr", "run", str(app), NAME, "--stream"]
         for setting in filter(None, settings):
@@ -159,8 +159,8 @@ class Deployment:
         return (self.folder / "logs" / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End every process that was started, and theirs: with a request first, then, after three seconds or a second
-        Ctrl-C, without."""
+        """End every process that was started, and their children: first by a request, then by force after three seconds
+        or a second Ctrl-C."""
         try:
             for process in self._started:
                 _signal_group(process, signal.SIGTERM)
@@ -169,7 +169,7 @@ class Deployment:
                 time.sleep(0.05)
         finally:
             for process in self._started:
-                _signal_group(process, signal.SIGKILL)  # also what its leader left behind
+                _signal_group(process, signal.SIGKILL)  # including processes that its leader left behind
                 process.wait()
             self._started.clear()
             self._supervisor.close()
@@ -217,7 +217,7 @@ class Deployment:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -229,6 +229,6 @@ def _listening(port: int) -> bool:
 
 
 def _signal_group(process: subprocess.Popen[bytes], signum: int) -> None:
-    """Signal a process and all that it started; each has a group of its own."""
+    """Signal a process and its children; each process that was started has its own group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signum)

@@ -1,4 +1,4 @@
-"""Certificates and keys of a federation: its own authority, the server's TLS certificate, a key pair for each node."""
+"""Certificates and keys of a federation: its authority, the server's TLS certificate, a key pair for each node."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = ("localhost", "127.0.0.1")
-"""The names of the SuperLink for its proxy and its operator."""
+"""The host names by which its proxy and its operator reach the SuperLink."""
 
 
 def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) -> list[Path]:
-    """Write what TLS and node authentication need.
+    """Write the certificates and keys for TLS and node authentication.
 
     ca.crt, ca.key          the federation's own certificate authority; every node needs ca.crt, nobody ca.key
     server.crt, server.key  the certificate of the SuperLink and its proxy, for `hosts` and for loopback
     node-0, node-0.pub, …   a key pair for each node (ECDSA P-384), the public one to register at the SuperLink
 
     Args:
-        folder: made if it is not there; must hold none of these files.
-        nodes: how many key pairs.
+        folder: created if it does not exist; must contain none of these files.
+        nodes: the number of key pairs.
         hosts: names and addresses under which nodes reach the server.
         days: how long the certificates are valid.
     """
@@ -55,7 +55,7 @@ def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) 
 
 
 def commands(folder: Path, nodes: int, host: str, port: int = 8443, superlink: str = "127.0.0.1:8000") -> str:
-    """The commands that use the keys, to print: the SuperLink on loopback, a proxy for the nodes, the nodes."""
+    """The commands that use the keys, as text: the SuperLink on loopback, a proxy for the nodes, the nodes."""
     address, _, own_port = superlink.partition(":")
     lines = [
         "# the server: the SuperLink on loopback, since whoever reaches it can run code on every node",

@@ -1,7 +1,7 @@
-"""The reverse proxy that sites reach instead of the SuperLink: nothing but Flower's fleet interface passes.
+"""The reverse proxy between nodes and the SuperLink, which passes only Flower's fleet interface.
 
-One port of a SuperLink serves nodes, operators and runs, and asks operators for no credential. So it stays on loopback,
-and nginx in front of it passes on what nodes need.
+One port of a SuperLink serves nodes, operators and runs, and requires no credentials from operators. So it stays on
+loopback, behind nginx, which forwards only what nodes need.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def write_proxy(folder: Path, listen: str, superlink: str) -> Path:
     """Write the configuration of nginx beside the keys of `write_keys`.
 
     Args:
-        folder: of the keys.
+        folder: the folder of the keys.
         listen: the port, or the address and port, that nodes connect to.
         superlink: address and port of the SuperLink, on loopback.
     """

@@ -1,4 +1,4 @@
-"""The server's side of a Flower federation: an app whose main function is our ordinary `fit`."""
+"""The Flower server app, whose main function is the usual `fit`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from fedcmoo.training import fit
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What the run config says: keys of [tool.flwr.app.config], with hyphens for underscores. Others are yours.
+    """The settings in the run config: keys of [tool.flwr.app.config], with hyphens for underscores. Other keys are free
+    for use.
 
     Args:
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every, download: as in `fit`; "none" for None.
-        folder: on the server, where history, checkpoints, model and result go; "none" for nowhere.
-        resume: go on with the run in `folder`.
+        folder: the folder on the server for history, checkpoints, model and result; "none" to write nothing.
+        resume: continue the run in `folder`.
         max_norm: as in `Acceptance`.
         on_failure: "skip" or "stop"; min_replies, pause: as in `Skip`.
         deadline, start_deadline: as in `Remote`.
@@ -56,7 +57,7 @@ class RunSettings:
 
     @property
     def failure_rule(self) -> FailureRule:
-        """What `fit` takes as on_failure."""
+        """The `on_failure` argument of `fit`."""
         return Skip(self.min_replies, self.pause) if self.on_failure == "skip" else Stop()
 
     @classmethod
@@ -75,13 +76,13 @@ def server_app(
 ) -> ServerApp:
     """A Flower server app that runs a method over all nodes, with checkpoints, history and resume.
 
-    The problem's clients may be elsewhere (see `fedcmoo.data.remote`); its test and validation data, if any, are the
-    server's own. The run config is that of `RunSettings`.
+    The problem's clients may be elsewhere (see `fedcmoo.data.remote`); its test and validation data, if any, are on the
+    server. For the run config, see `RunSettings`.
 
         app = server_app(problem, method)
 
     Args:
-        problem, method: make them for a run.
+        problem, method: functions that create the problem and the method of a run.
         stages, privacy: as in `fit`. Client apps take the same stages, or `[privacy.clipping()]`.
     """
     app = ServerApp()
@@ -101,11 +102,11 @@ def run(
     stages: Sequence[Stage] = (),
     privacy: DifferentialPrivacy | None = None,
 ) -> Result:
-    """One run, from its config to `result.json`. (Flower's own exit codes do not tell whether a run succeeded.)"""
+    """Do one run, from its config to `result.json`. (Flower's exit codes do not show whether a run succeeded.)"""
     settings = RunSettings.of(context)
     folder = None if settings.folder is None else Path(settings.folder)
     if folder is not None:
-        # It says that the run succeeded, so none of an earlier run may be left.
+        # It shows that the run succeeded, so that of an earlier run must be deleted.
         (folder / RESULT).unlink(missing_ok=True)
     result = fit(
         problem(context),
@@ -130,7 +131,7 @@ def run(
 
 
 class PrintRounds(Callback):
-    """A line for each round, which Flower puts into the run's log and `flwr run --stream` shows."""
+    """Log a line for each round, which Flower writes to the run's log and `flwr run --stream` shows."""
 
     def after_round(self, record: Record) -> None:
         seconds = ", ".join(f"{phase} {s:.1f} s" for phase, s in record.seconds.items())

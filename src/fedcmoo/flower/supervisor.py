@@ -1,6 +1,6 @@
-"""A process that outlives the one that started it for as long as it takes to end what that one left running.
+"""A supervisor process, which outlives its parent just long enough to end the processes that the parent left running.
 
-It runs this file alone, with nothing but the standard library.
+It runs only this file, with only the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 
 class Supervisor:
-    """Kills process groups as soon as this process is gone, in whatever way it ends."""
+    """Kills process groups as soon as this process is gone, however it ends."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -21,7 +21,7 @@ class Supervisor:
         )
 
     def watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Take care of the group that a process leads."""
+        """Supervise the group that a process leads."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{process.pid}\n".encode())
 
@@ -32,7 +32,7 @@ class Supervisor:
 
 
 def kill_at_end_of_input() -> None:
-    """Read the ids of process groups until nobody can write any more; then kill them."""
+    """Read the ids of process groups until the pipe has no more writers; then kill them."""
     for line in sys.stdin.readlines():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(line), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A ready Flower app for a run's configuration: two short files, and one that says what the problem is."""
+"""Template of a Flower app for a run's configuration: two short files, and one that defines the problem."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
     """Write an app for a run's configuration.
 
     Args:
-        folder: made if it is not there; must be empty.
+        folder: created if it does not exist; must be empty.
         config: the problem, method, rounds and so on.
-        settings: the run config; by default what `config` says.
+        settings: the run config; by default taken from `config`.
 
     Returns:
         The files.
@@ -144,7 +144,7 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
 
 
 def run_settings(config: RunConfig) -> RunSettings:
-    """What a run's configuration says of the run itself. A federation always goes on without clients that fail."""
+    """The run settings of a configuration. A federation always continues without clients that fail."""
     rule = config.on_failure if isinstance(config.on_failure, Skip) else Skip()
     return RunSettings(
         rounds=config.rounds,
@@ -160,6 +160,6 @@ def run_settings(config: RunConfig) -> RunSettings:
 
 
 def run_config(settings: RunSettings) -> str:
-    """The settings as Flower's run config has them, one a line."""
+    """The settings in the format of Flower's run config, one per line."""
     table = {"clients_per_round": "none", "folder": "none"} | to_table(settings)
     return write_toml({key.replace("_", "-"): value for key, value in table.items()})

@@ -1,6 +1,6 @@
-"""Flower as a transport: packets travel as Flower's messages.
+"""Flower as a transport: packets are sent as Flower's messages.
 
-Values are in a ConfigRecord, bytes in an ArrayRecord: its arrays are content-addressed and cut to pieces, so that a
+Values are in a ConfigRecord, bytes in an ArrayRecord: its arrays are content-addressed and split into chunks, so that a
 model for n nodes is uploaded once.
 """
 
@@ -26,11 +26,11 @@ KINDS = {"hello": "query.hello", "ask": "train.ask"}
 
 POLL = 0.2
 POLL_PER_NODE = 0.001
-"""Seconds between two looks for an answer, and how much longer for each node, so as not to flood the SuperLink."""
+"""Seconds between two checks for an answer, and the increase for each node, so as not to flood the SuperLink."""
 
 
 def to_records(packet: Packet, arrays: dict[int, Array] | None = None) -> RecordDict:
-    """A packet as Flower sends it. `arrays` holds the arrays of bytes that other packets have too, by their id."""
+    """Convert a packet to Flower's records. `arrays` holds byte arrays shared between packets, by their id."""
     known = {} if arrays is None else arrays
     for data in packet.blobs.values():
         if id(data) not in known:
@@ -53,7 +53,7 @@ def from_records(content: RecordDict) -> Packet:
 
 @dataclass(frozen=True)
 class GridTransport:
-    """Reaches nodes through the grid that Flower gives a server app."""
+    """Transport to nodes through the grid that Flower gives a server app."""
 
     grid: Grid
 
@@ -65,8 +65,8 @@ class GridTransport:
 
 
 class GridExchange:
-    """Messages to nodes. Each has a thread that waits for its answer: a node that dies in the middle of an upload, or
-    stalls there on purpose, holds up no other."""
+    """Messages to nodes. A thread for each waits for its answer: a node that dies in the middle of an upload, or stalls
+    on purpose, does not delay others."""
 
     def __init__(self, grid: Grid, kind: str, packets: Mapping[int, Packet], until: float) -> None:
         self._grid = grid

@@ -1,9 +1,9 @@
-"""Flower's commands, started at once.
+"""Fast starts of Flower's commands, by forking from a process with all imports done.
 
 A SuperNode starts `flwr-clientapp`, a new Python process, for every message; most of a small round is then spent on
 importing torch and Flower again. Here one process imports them once and waits. A stand-in for the command, in front of
-Flower's own in PATH, asks it to fork, and the fork runs the command as it is: each message still has a process of its
-own. (Nothing of Flower is changed; where it does not start commands by their names, it is as slow as ever.)
+Flower's own in PATH, asks it to fork, and the fork runs the unchanged command: each message still has its own process.
+(Flower itself is not changed; if it does not start commands by name, there is no speed-up.)
 
     python -m fedcmoo.flower.warm FOLDER      # put FOLDER in front of PATH
 """
@@ -33,7 +33,7 @@ CLIENT_APP = ("flwr-clientapp",)
 ALL = ("flwr", "flwr-clientapp", "flwr-serverapp", "flower-superexec", "flower-superlink", "flower-supernode")
 
 PRELOAD = ("fedcmoo.flower", "fedcmoo.config", "sklearn.datasets")
-"""What apps of ready-made problems import."""
+"""The modules that apps of ready-made problems import."""
 
 STAND_IN = """\
 #!{python} -IS
@@ -51,9 +51,9 @@ class Warm:
     """Stand-ins for some of Flower's commands in a folder, and the process that forks for them.
 
     Args:
-        folder: where the stand-ins are.
-        commands: which.
-        preload: modules to import, beside Flower, torch and this library.
+        folder: the folder of the stand-ins.
+        commands: the names of the commands.
+        preload: modules to import in addition to Flower, torch and this library.
     """
 
     def __init__(self, folder: Path, commands: Sequence[str] = ALL, preload: Sequence[str] = ()) -> None:
@@ -70,7 +70,7 @@ class Warm:
             path.chmod(0o700)
 
     def serve(self, node: subprocess.Popen[bytes] | None = None) -> int:
-        """Fork for every stand-in that calls, until a process ends (for ever if None); returns its exit code."""
+        """Fork for every stand-in that connects, until a process ends (forever if None); returns its exit code."""
         forks: set[int] = set()
         with self.listener:
             while node is None or node.poll() is None:
@@ -94,8 +94,8 @@ def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
     """Run `flower-supernode` with warm client apps; returns its exit code.
 
     Args:
-        arguments: of `flower-supernode`.
-        preload: modules that the apps import, beside Flower, torch and this library.
+        arguments: the arguments of `flower-supernode`.
+        preload: modules that the apps import in addition to Flower, torch and this library.
     """
     # Beside this Python first: its Flower is the one that the stand-ins run.
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -121,7 +121,7 @@ def _function(command: str) -> Callable[[], Any]:
 
 
 def _become(line: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> Never:
-    """In the fork: do what the command would do, and exit as it would."""
+    """Run the command in the fork, and exit with its exit code."""
     code = 1
     try:
         for signum in (signal.SIGTERM, signal.SIGINT):

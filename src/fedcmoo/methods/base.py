@@ -29,18 +29,18 @@ from fedcmoo.weights import RememberingWeights, Rule, weigh
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A federated algorithm: `round` is what the server does, `contributions` are what clients compute for it.
+    """Base class of federated algorithms: `round` runs on the server, `contributions` are computed by clients.
 
     Args:
         client_lr: η_c, the clients' learning rate.
-        server_lr: η_s, the server's.
-        local_steps: K, local steps a round.
-        batch_size: samples in a client's batch; None for all of its data.
-        optimizer: the clients' optimizer, which starts anew in every round.
+        server_lr: η_s, the server's learning rate.
+        local_steps: K, the number of local steps per round.
+        batch_size: the number of samples in a client's batch; None for all of its data.
+        optimizer: the clients' optimizer; its state is reset in every round.
         server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
         decay: (a, b), two rounds between which the server's rate falls linearly to zero; None for a constant rate.
-        update: how updates (or gradients) of the model are compressed; None to send them as they are.
-        update_budget: what a client uploads for them if they are compressed, in multiples of d numbers of 32 bits.
+        update: how updates (or gradients) of the model are compressed; None to send them uncompressed.
+        update_budget: the size of a client's compressed updates, in multiples of d numbers of 32 bits.
     """
 
     title: ClassVar[str]
@@ -69,7 +69,7 @@ class Method(ABC):
 
     @abstractmethod
     def contributions(self) -> Mapping[str, Contribution]:
-        """What clients compute, by the names under which the server asks for it."""
+        """The quantities that clients compute, by the names under which the server requests them."""
 
     def channels(self, stages: Sequence[Stage] = ()) -> Channels:
         """The channels of all contributions, with the same stages."""
@@ -84,7 +84,7 @@ class Method(ABC):
         return Compressed(plain, self.update, self.update_budget)
 
     def within(self, upload: float) -> Self:
-        """The method with the whole upload of a client and round in so many times d numbers of 32 bits.
+        """A copy of the method whose upload per client and round is this many times d numbers of 32 bits.
 
         >>> from fedcmoo import FedAvg
         >>> FedAvg().within(0.02).update_budget
@@ -93,7 +93,7 @@ class Method(ABC):
         return replace(self, update=Rotated(), update_budget=upload)
 
     def releases(self, round: int) -> Sequence[str]:
-        """The contributions for which round t, counted from 0, asks its cohort, each of them once.
+        """The contributions that round t, counted from 0, requests from its cohort, each of them once.
 
         Differential privacy accounts for them before the round starts.
 
@@ -107,12 +107,12 @@ class Method(ABC):
         """The server's side of one round."""
 
     def descend(self, server: Server, direction: Tensor, sums: Sums) -> None:
-        """x <- x - η_s * direction, or what the server's optimizer makes of it; `sums` are those of the training."""
+        """Take the server's step: x <- x - η_s * direction for SGD; `sums` are those of local training."""
         server.descend(direction, sums, self.server_lr * self.rate(server.round), self.server)
 
     def rate(self, t: int) -> float:
-        """The share of the server's rate in round t, counted from 0: 1 up to round a, then less by 1 / (b - a) in every
-        round, and never less than that.
+        """The factor on the server's learning rate in round t, counted from 0: 1 up to round a, then 1 / (b - a) less
+        in every round, with 1 / (b - a) as the minimum.
 
         >>> from fedcmoo import FedAvg
         >>> [FedAvg(decay=[2, 6]).rate(t) for t in range(8)]
@@ -124,7 +124,7 @@ class Method(ABC):
         return min(1.0, max(1, b - t) / (b - a))
 
     def initial_weights(self, M: int) -> Vector:
-        """w^(0): equal weights, unless a method knows better."""
+        """The initial weights w^(0): equal, unless a method overrides this."""
         return torch.full((M,), 1 / M, dtype=torch.float64).numpy()
 
 
@@ -133,7 +133,7 @@ class WeightedLoss(Method):
     """A method whose clients train on the weighted loss Σ_k w_k f_{i,k} and upload one update.
 
     Args:
-        drift: what corrects the clients' local steps.
+        drift: the correction of the clients' local steps.
     """
 
     drift: Drift = field(default=Drift(), metadata={"registry": DRIFT})
@@ -152,7 +152,7 @@ class WeightedLoss(Method):
         return LocalTraining(self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse, self.drift)
 
     def training_message(self, server: Server) -> Message:
-        """What clients are sent for it: the weights, and what corrects their steps."""
+        """The message to clients for local training: the weights, and the correction of their steps."""
         return Message(w=torch.from_numpy(server.w), **self.drift.message(server))
 
     def finish(self, server: Server, sums: Sums) -> None:
@@ -167,7 +167,7 @@ class LocalTraining(Contribution):
     """K local steps on Σ_k w_k f_{i,k}, or Σ_{k in O_i} w_k (P / P_k) f_{i,k} if clients differ: the update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
-    left out here.
+    omitted here.
     """
 
     lr: float
@@ -197,10 +197,10 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     """Line 6 of Algorithm 1: set the server's G and w, by the rule.
 
     A G with infinite entries is dropped: the previous weights stay, and the history notes "gram_dropped".
-    Objectives that nobody in the cohort owns have NaN in G: they keep their weights, and the rule divides the rest
-    of the sum among the others; a rule that remembers earlier rounds, or a module of torchjd, which may have a
-    setting per objective, leaves all weights as they are. What a rule draws from torch's generator is seeded by
-    (seed, round), and what it remembers is in the server's memory, so a resumed run has the same weights.
+    Objectives that nobody in the cohort owns have NaN in G: they keep their weights, and the rule divides the rest of
+    the sum among the others. With a stateful rule, or a torchjd module (which may have one setting per objective), all
+    weights stay unchanged. Random numbers that a rule draws from torch's generator are seeded by (seed, round), and its
+    state is in the server's memory, so a resumed run has the same weights.
     """
     known = ~np.isnan(np.diag(G))
     if not is_usable(server, G[np.ix_(known, known)]) or not known.any():
@@ -216,7 +216,7 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
 
 
 def is_usable(server: Server, G: Matrix) -> bool:
-    """Whether a Gram matrix is finite; if not, since products of finite numbers may overflow, this is noted."""
+    """Whether a Gram matrix is finite; if not (products of finite numbers may overflow), this is noted."""
     if np.isfinite(G).all():
         return True
     server.notes["gram_dropped"] = 1.0
@@ -232,7 +232,7 @@ def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
 
 
 def buffer_fields(sizes: Sizes) -> dict[str, Field]:
-    """The fields of the model's buffers; none where the model has no buffers."""
+    """The fields of the model's buffers; empty if the model has no buffers."""
     fields = {
         "buffers": Field((sizes.buffers,), sizes.dtype, clippable=False, not_negative=sizes.variances),
         "counters": Field((sizes.counters,), torch.int64, add="newest", clippable=False),
@@ -241,11 +241,11 @@ def buffer_fields(sizes: Sizes) -> dict[str, Field]:
 
 
 def public_buffers(client: Client) -> dict[str, Tensor]:
-    """The arrays of `buffer_fields`, of the client's model as it is now."""
+    """The arrays of `buffer_fields`, from the current state of the client's model."""
     public = client.model.public
     return non_empty(buffers=public.buffers, counters=public.counters)
 
 
 def non_empty(**arrays: Tensor) -> dict[str, Tensor]:
-    """The arrays that have entries."""
+    """The arrays that are not empty."""
     return {name: array for name, array in arrays.items() if array.numel()}

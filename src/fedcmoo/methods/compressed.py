@@ -1,4 +1,4 @@
-"""Updates that are compressed on their way to the server."""
+"""Compression of the updates that clients send to the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.rounds import Sizes
 
 HALVES = Identity(values="float16")
-"""How the model's buffers are sent. They are few, and noise could make a variance negative."""
+"""The encoding of the model's buffers: they are few, and compression noise could make a variance negative."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Compressed(Contribution):
 
     Args:
         plain: the contribution.
-        compressor: of its updates.
-        budget: for all of its updates together, in multiples of d numbers.
+        compressor: the compressor of its updates.
+        budget: the size of all its updates together, in multiples of d numbers.
     """
 
     plain: Contribution
@@ -75,6 +75,6 @@ class Compressed(Contribution):
 
 
 def _rows(shape: Sequence[int | None]) -> Shape:
-    """The shape of a vector or matrix as a matrix."""
+    """The shape of a vector or matrix when viewed as a matrix."""
     *rows, columns = (int(n or 0) for n in shape)
     return math.prod(rows), columns

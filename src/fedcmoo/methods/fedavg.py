@@ -16,10 +16,10 @@ from fedcmoo.types import Vector
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(WeightedLoss):
-    """Local steps on Σ_k w_k f_{i,k} with weights that never change (section 6.2, the scalarised baseline).
+    """FedAvg: local steps on Σ_k w_k f_{i,k} with fixed weights (section 6.2, the scalarised baseline).
 
     Args:
-        weights: one per objective, divided by their sum; None for equal ones. A single 1 among zeros trains one
+        weights: one per objective, divided by their sum; None for equal weights. A single 1 among zeros trains one
             objective alone.
 
     References:

@@ -19,21 +19,23 @@ from fedcmoo.weights import WEIGHTS, AtLeastEqual, Rule, check_rule
 
 @dataclass(frozen=True, kw_only=True)
 class FedCMOO(WeightedLoss):
-    """Two phases a round: estimate the Gram matrix of the objectives' gradients, then train on the weighted loss.
+    """FedCMOO, with two phases per round: estimate the Gram matrix of the objectives' gradients, then train on the
+    weighted loss.
 
     Args:
-        gram: ApproxGramJacobian: how the server learns G.
-        weights: a rule that turns G into weights; torchjd's objects too. `FindWeights()` is the paper's.
-        gram_every: rounds from one estimate of G to the next; in between, the weights stay.
-        gram_batch_size: samples in the batch of phase one, of which clients compute M gradients. None for `batch_size`,
-            where these gradients are also those of the first local step; with another size they are not.
-        trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G. It needs an
-            estimator with one phase: all but the two-way and the unbiased ones.
+        gram: ApproxGramJacobian: the estimator of G.
+        weights: the rule that turns G into weights; torchjd's objects also work. `FindWeights()` is the paper's.
+        gram_every: the number of rounds between estimates of G; the weights stay the same in between.
+        gram_batch_size: the batch size of phase one, in which clients compute M gradients. None for `batch_size`; these
+            gradients then also serve the first local step, unlike with another size.
+        trips: 2 as in the paper; 1 for rounds of a single trip, with weights from the previous round's G. 1 requires an
+            estimator with one phase: all except the two-way and the unbiased ones.
 
     Deviation: the paper's clients send a randomized SVD (`OneWay()` or `TwoWay()`); the default here is a sketch, which
-    is more exact at a tenth of the upload (`fedcmoo bench gram`). The paper's weights are those of `FindWeights()`,
-    which leave objectives with large gradients untrained; the default here is `AtLeastEqual()`, which never gives an
-    objective less weight than FedAvg (`fedcmoo bench weights`). The presets of the paper's problems name `FindWeights`.
+    is more accurate with a tenth of the upload (`fedcmoo bench gram`). The paper's weights are those of
+    `FindWeights()`, which leave objectives with large gradients untrained; the default here is `AtLeastEqual()`, which
+    never gives an objective less weight than FedAvg (`fedcmoo bench weights`). The presets of the paper's problems name
+    `FindWeights`.
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
@@ -67,7 +69,7 @@ class FedCMOO(WeightedLoss):
 
     @property
     def gram_contributions(self) -> Mapping[str, Contribution]:
-        """What clients compute for G."""
+        """The contributions of clients to G."""
         return self.gram.contributions(self.gram_batch_size or self.batch_size)
 
     def releases(self, round: int) -> Sequence[str]:
@@ -80,7 +82,7 @@ class FedCMOO(WeightedLoss):
         return (*self.gram_contributions, "train")
 
     def round(self, server: Server) -> Round:
-        # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
+        # Line 4: the cohort is drawn before the round starts, and the first ask sends it the model x.
         due = server.round % self.gram_every == 0
         train = "train" if due else "train-alone"
         if self.trips == 1:
@@ -93,7 +95,7 @@ class FedCMOO(WeightedLoss):
         self.finish(server, sums.part(train))  # line 14: x <- x - η_s mean_i (x - x_i)
 
     def one_trip(self, server: Server, due: bool) -> Generator[Ask, Sums, Sums]:
-        """Lines 5 to 13 with one ask: the weights come from the last G, and a new G from the clients that train."""
+        """Run lines 5 to 13 with one ask: the weights come from the last G, and a new G from the clients that train."""
         G = take_last_gram(server)
         if G is not None:
             reweigh(server, self.weights, G)

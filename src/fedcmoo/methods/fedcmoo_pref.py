@@ -1,4 +1,4 @@
-"""FedCMOO-Pref: FedCMOO towards the losses that a user prefers (Algorithm 6)."""
+"""FedCMOO-Pref: FedCMOO with a user's preference between the losses (Algorithm 6)."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ PREFERENCE_RULES: dict[str, type[FindWeightsPref]] = {"find-weights-pref": FindW
 
 @dataclass(frozen=True, kw_only=True)
 class FedCMOOPref(WeightedLoss):
-    """FedCMOO with weights that bring the losses to r_1 F_1(x) = … = r_M F_M(x), and then all of them down.
+    """FedCMOO with weights that first bring the losses to r_1 F_1(x) = … = r_M F_M(x) and then decrease all of them.
 
-    A round costs what FedCMOO's does and M numbers a client more, its losses, which travel with the first phase of
-    the Gram estimate. In the history, `notes` have "kl", the non-uniformity μ_r that the round started from, and
-    "fallback", what the weights came from (see `Fallback`).
+    A round costs as much as one of FedCMOO plus M numbers per client: its losses, sent in the first phase of the Gram
+    estimate. In the history, `notes` contains "kl", the non-uniformity μ_r at the start of the round, and "fallback",
+    the source of the weights (see `Fallback`).
 
     Args:
-        preference: r, a positive number per objective; twice the number asks for half the loss. It is taken as
-            it is, not normalized. None for equal losses.
-        gram: ApproxGramJacobian: how the server learns G.
+        preference: r, a positive number per objective; twice the number asks for half the loss. It is not normalized.
+            None for equal losses.
+        gram: ApproxGramJacobian: the estimator of G.
         weights: FindWeightsPref with its settings.
-        inertia: from 0 up to 1: the share of the previous weights in the new ones. A linear program's solutions are
-            corners, so weights jump between objectives, and an objective that has long had a small weight may be too
-            sharp for the steps of a large one: its loss leaps. 0 is the paper; 0.8 averages over some rounds.
+        inertia: from 0 up to 1: the share of the previous weights in the new ones. The solutions of a linear program
+            are corners, so weights jump between objectives; the loss of an objective that long had a small weight may
+            be too sharp for steps with a large one, and rise suddenly. 0 is the paper's value; 0.8 averages over
+            several rounds.
         losses: "all" averages a client's losses over all of its data, as in the authors' runs; "batch" over its first
-            batch of the round only, which costs clients next to nothing, and is noisier.
+            batch of the round only, which costs clients almost nothing, but is noisier.
         trips: 2 as in the paper; 1 for rounds of a single trip, with the weights of the previous round's G and losses
             (as in `FedCMOO`).
 
@@ -76,7 +77,7 @@ class FedCMOOPref(WeightedLoss):
         return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
     def initial_weights(self, M: int) -> Vector:
-        self.r(M)  # a preference of the wrong length shows before work starts
+        self.r(M)  # find a preference of the wrong length before work starts
         return super().initial_weights(M)
 
     def r(self, M: int) -> Vector:
@@ -91,7 +92,7 @@ class FedCMOOPref(WeightedLoss):
         }
 
     def round(self, server: Server) -> Round:
-        # Line 4: the cohort is drawn before the round starts, and the first ask brings it the model x.
+        # Line 4: the cohort is drawn before the round starts, and the first ask sends it the model x.
         if self.trips == 1:
             sums = yield from self.one_trip(server)
         else:
@@ -102,7 +103,7 @@ class FedCMOOPref(WeightedLoss):
         self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
 
     def one_trip(self, server: Server) -> Generator[Ask, Sums, Sums]:
-        """Lines 5 to 14 with one ask: w comes from the last G and losses, and new ones from the clients that train."""
+        """Run lines 5 to 14 with one ask: w comes from the last G and losses; clients that train send new ones."""
         G = take_last_gram(server)
         if G is not None:
             self.reweigh(server, server.memory["last-losses"], G)
@@ -111,7 +112,7 @@ class FedCMOOPref(WeightedLoss):
         return sums
 
     def reweigh(self, server: Server, losses: Tensor, G: Matrix) -> None:
-        """Set the server's w, and note where it came from."""
+        """Set the server's w, and note its source."""
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses.numpy(), G)
-        server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w, where inertia is 0
+        server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w if inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}

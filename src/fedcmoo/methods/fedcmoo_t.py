@@ -12,9 +12,9 @@ from fedcmoo.weights import WEIGHTS, FindWeights, Rule
 
 @dataclass(frozen=True, kw_only=True)
 class FedCMOOT(FedCMOO):
-    """FedCMOO with an unbiased Gram matrix from two cohorts of its own, and one step w <- P(w - β G w) a round.
+    """FedCMOO with an unbiased Gram matrix from two separate cohorts, and one step w <- P(w - β G w) per round.
 
-    The theorem takes β = 1 / (M sqrt(T)) for T rounds, and G as it is; the default is that of two objectives and a
+    The theorem takes β = 1 / (M sqrt(T)) for T rounds, and G without scaling; the default is for two objectives and a
     hundred rounds.
 
     Args:

@@ -1,4 +1,4 @@
-"""FedMGDA+: multi-gradient descent over clients, each of which is an objective of its own."""
+"""FedMGDA+: multi-gradient descent over clients, where each client is an objective."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class FedMGDAPlus(FedAvg):
         x <- x - η_s Σ_i λ_i g_i
 
     Clients with small losses, or with many samples, do not outweigh the others, and a client with a wrong update has at
-    most the weight 1/n + epsilon. A round's step is no longer than η_s, so η_s must be small, or fall, for the model to
-    come to rest. Clients' weights p_i have no effect, and clients without an update (that own nothing) are left out.
-    The server holds all n updates of a cohort at once. In the history, `notes` have the smallest and largest λ_i.
+    most the weight 1/n + epsilon. A round's step is no longer than η_s, so η_s must be small, or decay, for the model
+    to converge. Clients' weights p_i have no effect, and clients without an update (that own no objective) are left
+    out. The server holds all n updates of a cohort at once. The history's `notes` contain the smallest and largest λ_i.
 
     Args:
-        weights: of the objectives in a client's loss; None for equal ones.
+        weights: the weights of the objectives in a client's loss; None for equal weights.
         epsilon: how far λ may be from equal weights: 0 for averaging normalized updates, 1 for MGDA.
 
     References:
@@ -48,7 +48,7 @@ class FedMGDAPlus(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        NearEqual(self.epsilon)  # an epsilon that cannot be shows before work starts
+        NearEqual(self.epsilon)  # find an invalid epsilon before work starts
 
     @classmethod
     def label(cls) -> str:
@@ -69,7 +69,7 @@ class FedMGDAPlus(FedAvg):
 
 
 class EachUpdate(LocalTraining):
-    """The update of K local steps, which the server gets from each client by itself: [1, d]."""
+    """The update of K local steps, which the server receives separately from each client: [1, d]."""
 
     summable: ClassVar[bool] = False
 

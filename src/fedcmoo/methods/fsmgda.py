@@ -20,7 +20,7 @@ from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
 @dataclass(frozen=True, kw_only=True)
 class FSMGDA(Method):
-    """Each client trains once for every objective and uploads M updates; the server weighs them (section 3).
+    """FSMGDA: each client trains once per objective and uploads M updates, which the server weights (section 3).
 
     Args:
         weights: the rule on the Gram matrix of the averaged updates; the min-norm solution in the paper.
@@ -51,7 +51,7 @@ class FSMGDA(Method):
         self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
 
     def message(self, server: Server) -> Message:
-        """What clients are sent besides x."""
+        """The message to clients, in addition to x."""
         return Message()
 
     def learn(self, server: Server, directions: Tensor) -> None:
@@ -60,7 +60,7 @@ class FSMGDA(Method):
 
 @dataclass(frozen=True)
 class TrainEach(Contribution):
-    """From the same x, K local steps on each objective alone: the M updates [M, d]."""
+    """The M updates [M, d] of K local steps on each objective alone, all from the same x."""
 
     lr: float
     steps: int
@@ -77,7 +77,7 @@ class TrainEach(Contribution):
         return {"updates": updates, **non_empty(buffers=buffers, counters=counters)}
 
     def corrections(self, client: Client, message: Message) -> Mapping[int, Correct]:
-        """What changes the gradients of local steps, by objective; nothing in FSMGDA."""
+        """The corrections of the gradients of local steps, by objective; none in FSMGDA."""
         return {}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:

@@ -26,9 +26,9 @@ LAST_MODEL = "last-model"
 class FSMGDAMVR(FSMGDA):
     """FSMGDA whose local steps for objective k are along g_{i,k}(y) + beta (m_k - g_{i,k}(x')).
 
-    x' is the global model of the round before, and m_k the mean direction of all its local steps for objective k. Both
-    gradients are of the same batch. Clients keep nothing; they upload M updates as in FSMGDA, are sent M + 1 times d
-    numbers besides x, and compute two gradients a step.
+    x' is the global model of the previous round, and m_k the mean direction of all its local steps for objective k.
+    Both gradients are computed on the same batch. Clients are stateless; they upload M updates as in FSMGDA, receive (M
+    + 1) d numbers in addition to x, and compute two gradients per step.
 
     Args:
         beta: the share of the old direction; 1 - beta in the paper.

@@ -1,4 +1,4 @@
-"""MGDA, the multi-gradient descent algorithm, as if all data lay in one place (appendix A)."""
+"""MGDA, the multi-gradient descent algorithm, as on centralized data (appendix A)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 class MGDA(Method):
     """x <- x - η Σ_k w_k ∇F_k(x), with the min-norm weights of the gradients over all clients' data.
 
-    With batch_size = None the gradients are exact; with a batch size this is stochastic MGDA. One step a round, of
-    length server_lr; every client takes part, so the mean over clients is the gradient of F_k.
+    With batch_size = None the gradients are exact; with a batch size this is stochastic MGDA. Each round is one step of
+    size server_lr with all clients, so the mean over clients is the gradient of F_k.
 
     Args:
         weights: the rule on the Gram matrix; the min-norm solution is MGDA.

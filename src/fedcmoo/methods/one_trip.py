@@ -1,4 +1,4 @@
-"""Rounds with one trip: the contributions to G travel with the updates, and G gives the weights of the next round."""
+"""Rounds with one trip: the contributions to G are sent with the updates, and G gives the weights of the next round."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
 Trips = Literal[1, 2]
-"""How often a round goes to the clients and back. With 2, G is that of the round's own model; with 1, the weights come
+"""The number of round trips to the clients per round. With 2, G is that of the current model; with 1, the weights come
 from the previous round's G, and are equal in the first round."""
 
 LAST_GRAM = "last-gram"
-"""The server's memory of the latest G, [M, M], until weights were made of it."""
+"""The name in the server's memory of the latest G, [M, M], kept until weights are computed from it."""
 
 
 def check_trips(trips: int, gram: Gram) -> None:
-    """Raise unless the estimator can work in so many trips."""
+    """Raise unless the estimator supports this number of trips."""
     if trips not in (1, 2):
         raise ValueError(f"trips must be 1 or 2, but got {trips}")
     if trips == 1:
@@ -31,7 +31,7 @@ def check_trips(trips: int, gram: Gram) -> None:
 
 
 def take_last_gram(server: Server) -> Matrix | None:
-    """The G that an earlier round measured, the first time that it is asked for; None if there is none."""
+    """The G measured in an earlier round, returned only once; None if there is none."""
     G = server.memory.pop(LAST_GRAM, None)
     return None if G is None else G.numpy()
 
@@ -39,7 +39,7 @@ def take_last_gram(server: Server) -> Matrix | None:
 def train_and_measure(server: Server, training: Message, gram: OnePhase, *others: str) -> Generator[Ask, Sums, Sums]:
     """The only ask of a round: clients train as `training` says, and contribute to G and to `others`.
 
-    In the history G belongs to this round, in which it was measured.
+    In the history, G is recorded for this round, in which it was measured.
     """
     messages = {"train": training, JACOBIAN: gram.message(server)}
     sums = yield Ask({**messages, **dict.fromkeys(others, Message())})

@@ -1,4 +1,4 @@
-"""Scalarized: FedAvg with weights that follow the losses."""
+"""Scalarized: FedAvg with weights computed from the losses."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedcmoo.types import Vector
 from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
 
 LAST_LOSSES = "last-losses"
-"""The server's memory of the losses of the previous round, [M]."""
+"""The name in the server's memory of the previous round's losses, [M]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scalarized(WeightedLoss):
-    """One trip a round: local steps on the weighted loss, with weights that follow the previous round's losses.
+    """Local steps on the weighted loss with weights computed from the previous round's losses, in one trip per round.
 
-    A round costs what FedAvg's does, and M numbers a client more. The first round has equal weights.
+    A round costs as much as one of FedAvg plus M numbers per client. The first round has equal weights.
 
     Args:
         weights: the rule that turns losses into weights.
         losses: "all" averages a client's losses over all of its data, "batch" over its first batch of the round only,
-            which costs clients next to nothing, and is noisier.
+            which costs clients almost nothing, but is noisier.
     """
 
     title: ClassVar[str] = "local steps on weights that follow the losses: M numbers more than FedAvg"
@@ -43,7 +43,7 @@ class Scalarized(WeightedLoss):
             raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
 
     def initial_weights(self, M: int) -> Vector:
-        self.weights(super().initial_weights(M), {})  # a preference of the wrong length shows before work starts
+        self.weights(super().initial_weights(M), {})  # find a preference of the wrong length before work starts
         return super().initial_weights(M)
 
     def contributions(self) -> Mapping[str, Contribution]:

@@ -1,4 +1,4 @@
-"""The privacy budget of a run: noise for a target, ε so far, and whether another round would exceed it.
+"""The privacy budget of a run: the noise for a target, ε so far, and whether another round would exceed the budget.
 
 A round releases several sums over one cohort. Sum c has noise multiplier z_c, and together they are as private as one
 Gaussian mechanism with
@@ -17,11 +17,11 @@ from functools import lru_cache
 from fedcmoo.privacy.sampling import Sampling
 
 TOLERANCE = 0.01
-"""A calibrated run leaves at most this share of its ε, and never needs more."""
+"""The tolerance of calibration: a run leaves at most this share of its ε unused, and never exceeds ε."""
 
 
 def effective_multiplier(multipliers: Iterable[float]) -> float:
-    """The noise multiplier of the one Gaussian mechanism that is as private as these on one cohort together.
+    """The noise multiplier of a single Gaussian mechanism that is as private as all of these together on one cohort.
 
     >>> effective_multiplier([2.0, 2.0])
     1.4142135623730951
@@ -30,15 +30,15 @@ def effective_multiplier(multipliers: Iterable[float]) -> float:
 
 
 def calibrate(sampling: Sampling, epsilon: float, delta: float, rounds: Mapping[float, int]) -> float:
-    """The least noise multiplier, to within 1 % of ε, with which `rounds` meet (ε, δ).
+    """The smallest noise multiplier, to within 1 % of ε, with which `rounds` meet (ε, δ).
 
     Args:
         sampling: how cohorts are drawn.
         epsilon, delta: the target.
-        rounds: how many rounds there will be of each kind, by their noise in multiples of what is sought: {1.0: 100}
-            for a hundred equal rounds.
+        rounds: the number of rounds of each kind, by their noise in multiples of the result: {1.0: 100} for a hundred
+            equal rounds.
     """
-    from scipy.optimize import brentq  # here, since importing it takes long and clients never need it
+    from scipy.optimize import brentq  # imported here since it is slow to import and clients never need it
 
     check_target(epsilon, delta)
     if not rounds or min(rounds.values()) < 1 or min(rounds) <= 0:
@@ -57,7 +57,7 @@ def calibrate(sampling: Sampling, epsilon: float, delta: float, rounds: Mapping[
 
 
 def check_target(epsilon: float, delta: float) -> None:
-    """Raise unless (ε, δ) can be a target."""
+    """Raise unless (ε, δ) is a valid target."""
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon must be positive and finite, but got {epsilon}")
     if not 0 < delta < 1:
@@ -66,12 +66,12 @@ def check_target(epsilon: float, delta: float) -> None:
 
 @dataclass
 class Accountant:
-    """The rounds of a run that were released, and what they cost.
+    """The released rounds of a run, and their privacy cost.
 
     Args:
         sampling: how cohorts are drawn.
         epsilon, delta: the budget.
-        rounds: how many rounds were released with each noise multiplier.
+        rounds: the number of rounds released with each noise multiplier.
     """
 
     sampling: Sampling
@@ -93,11 +93,11 @@ class Accountant:
         return _epsilon(self.sampling, tuple(sorted(rounds.items())), self.delta) > self.epsilon
 
     def add(self, multiplier: float) -> None:
-        """Account for a round. To be called, and saved, before anything of the round is released."""
+        """Account for a round. This must be called, and the result saved, before anything of the round is released."""
         self.rounds[multiplier] += 1
 
 
 @lru_cache(maxsize=8)
 def _epsilon(sampling: Sampling, rounds: tuple[tuple[float, int], ...], delta: float) -> float:
-    """ε at δ of these rounds; a run asks for it before a round and again after it."""
+    """ε at δ of these rounds; a run needs it before and after each round."""
     return sampling.epsilon(dict(rounds), delta)

@@ -1,4 +1,4 @@
-"""Bounds on what one client can change: clipping to an L2 norm, fixed or following a quantile of the norms."""
+"""Bounds on the contribution of one client: clipping to an L2 norm that is fixed or follows a quantile of the norms."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def l2_norm(arrays: Iterable[Tensor]) -> float:
 def clip(
     arrays: Mapping[str, Tensor], bound: float, degrees: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Tensor]:
-    """The arrays, scaled down together where their joint norm exceeds `bound`: min(1, C / ||v||) v.
+    """Scale the arrays down together if their joint norm exceeds `bound`: min(1, C / ||v||) v.
 
     The norm of the result never exceeds the bound, rounding included. An array of degree k is scaled by the k-th power
-    of the factor, and all arrays of degree k together get a norm of at most C^k; those of degree 0 stay as they are.
+    of the factor, and all arrays of degree k together get a norm of at most C^k; those of degree 0 are unchanged.
 
     Args:
         arrays: by name.
         bound: C.
-        degrees: of the arrays, by name; 1 where nothing is said.
+        degrees: the degrees of the arrays, by name; 1 by default.
 
     >>> clip({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, bound=10.0)
     {'a': tensor([3.]), 'b': tensor([4.])}
@@ -58,21 +58,21 @@ def clip(
 
 
 def _scaled(array: Tensor, factor: float) -> Tensor:
-    """The array times a factor that float32 may be too small for, less twice what rounding the products can add."""
-    margin = max(torch.finfo(array.dtype).eps, 1e-12)  # the norm of float64 arrays is rounded, too
+    """The array times a factor that may be too small for float32, reduced by twice the largest rounding error."""
+    margin = max(torch.finfo(array.dtype).eps, 1e-12)  # the norm of float64 arrays is also rounded
     return (array.double() * (factor * (1 - margin))).to(array.dtype)
 
 
 @dataclass(frozen=True)
 class Clip(Stage):
-    """A bound on the L2 norm of what a client contributes, so that no client can move the sum further than that.
+    """A bound on the L2 norm of a client's contribution, so that no client can change the sum by more.
 
-    Clients clip before they encode. The server clips again what it decoded, since decoding may raise a norm, and since
-    hostile clients do not keep to rules.
+    Clients clip before they encode. The server clips the decoded contributions again, since decoding may increase a
+    norm, and hostile clients may not clip.
 
     Args:
-        bound: C, of updates.
-        gradient_bound: of gradients and their sketches, in Frobenius norm; None for the same.
+        bound: C, the bound for updates.
+        gradient_bound: the bound for gradients and their sketches, in Frobenius norm; None for the same.
     """
 
     bound: float
@@ -100,7 +100,7 @@ class Clip(Stage):
             )
 
     def bound_at(self, server: Server) -> float:
-        """C in the server's present round."""
+        """C in the server's current round."""
         return self.bound
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
@@ -117,14 +117,14 @@ class QuantileClip(Clip):
 
     Each client adds b_i = 1/2 if its norm is within the bound C, and -1/2 if not. From the noised sum over the cohort
     the server estimates the share s of norms within the bound, and sets C <- C exp(-η (s - γ)). The sum of the b_i is a
-    release of its own, with `sensitivity` 1/2. The server does not clip what it decoded, so codes must be exact.
+    separate release, with `sensitivity` 1/2. The server does not clip decoded contributions, so codes must be exact.
 
     Args:
         bound: C of updates in the first round.
-        gradient_bound: of gradients and their sketches, in the first round.
+        gradient_bound: C of gradients and their sketches in the first round.
         quantile: γ, the share of clients that are not clipped.
         lr: η.
-        memory: where the server keeps the bound.
+        memory: the name of the bound in the server's memory.
 
     References:
         Andrew, Thakkar, McMahan and Ramaswamy. Differentially private learning with adaptive clipping. NeurIPS 2021.
@@ -180,7 +180,7 @@ class QuantileClip(Clip):
         server.notes[self.memory] = bound
 
     def vote(self, norm: float, bound: float) -> float:
-        """b_i, of a client whose unclipped contribution has this norm."""
+        """The vote b_i of a client whose unclipped contribution has this norm."""
         return self.sensitivity if norm <= bound else -self.sensitivity
 
     def next_bound(self, bound: float, votes: float, n: int) -> float:

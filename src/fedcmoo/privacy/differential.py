@@ -23,7 +23,7 @@ from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
 
 SPENT = "privacy.json"
-"""The file in a run's folder with the rounds that were paid for. It never goes back, as checkpoints may."""
+"""The file in a run's folder with the rounds accounted for. Unlike checkpoints, it is never rolled back."""
 
 VOTE_NOISE = 10.0
 """The noise multiplier of votes on the clipping bound, as a multiple of that of the sums: they cost 0.5 % of z."""
@@ -45,10 +45,10 @@ class DifferentialPrivacy:
         clip: C, the bound on a client's update, in L2 norm.
         clip_gradients: the bound on a client's Jacobian or its sketch, in Frobenius norm; None for the same.
         sampling: how cohorts are drawn: "poisson", or "fixed-size" without replacement, which needs much more noise.
-        noise: z, the standard deviation of the noise in each sum as a multiple of the bound; None for the least with
-            which all rounds of the run are within the budget.
+        noise: z, the standard deviation of the noise in each sum as a multiple of the bound; None for the smallest
+            value with which all rounds of the run are within the budget.
         quantile: let the bounds follow this quantile of the clients' norms, from `clip` and `clip_gradients` in the
-            first round; None for bounds that stay (see `QuantileClip`).
+            first round; None for fixed bounds (see `QuantileClip`).
 
     References:
         McMahan, Ramage, Talwar and Zhang. Learning differentially private recurrent language models. ICLR 2018.
@@ -71,7 +71,7 @@ class DifferentialPrivacy:
         self.clipping()
 
     def clipping(self) -> Clip:
-        """What clients do: their bounds."""
+        """The clients' part: the clipping stage."""
         if self.quantile is None:
             return Clip(self.clip, self.clip_gradients)
         return QuantileClip(self.clip, self.clip_gradients, self.quantile)
@@ -83,11 +83,11 @@ PRIVACY: dict[str, type[DifferentialPrivacy]] = {"differential": DifferentialPri
 
 @dataclass(frozen=True)
 class Noise(Stage):
-    """Gaussian noise in each sum, and means that divide by a number that does not depend on who replied.
+    """Add Gaussian noise to each sum, and divide means by a number that does not depend on which clients replied.
 
     Args:
         multiplier: z; the standard deviation is z C.
-        clipping: with the bound C.
+        clipping: the clipping stage with the bound C.
         n: the divisor of means.
     """
 
@@ -122,19 +122,19 @@ class Noise(Stage):
         sums.count, sums.P = self.n, self.n
 
     def _sensitivity(self, name: str, server: Server) -> float:
-        """What one client can change in a sum, and for votes, which have more noise, so much more."""
+        """The largest change of a sum by one client; larger for votes, in proportion to their additional noise."""
         return VOTE_NOISE * QuantileClip.sensitivity if name == VOTES else self.clipping.bound_at(server)
 
 
 class PrivateRun:
-    """What differential privacy does in a run: draws cohorts, adds noise, and accounts for rounds before they start.
+    """Differential privacy in a run: draws cohorts, adds noise, and accounts for rounds before they start.
 
     Args:
-        settings: of the user.
+        settings: the user's settings.
         releases: the contributions of a round, by its number from 0.
-        problem: whose clients are drawn.
+        problem: the problem whose clients are drawn.
         n: the expected size of a cohort.
-        rounds: of the run.
+        rounds: the number of rounds of the run.
         stages: other stages of the run.
     """
 
@@ -165,7 +165,7 @@ class PrivateRun:
         self._file: Path | None = None
 
     def start(self, server: Server, folder: Path | None, resume: bool) -> None:
-        """Take over what the run has spent so far; raise if that leaves nothing for a first round."""
+        """Load the budget that the run has spent so far; raise if the rest is not enough for one round."""
         self._file = None if folder is None else folder / SPENT
         if self._file is not None and resume and (server.round or self._file.exists()):
             rounds = json.loads(self._file.read_text())["rounds"]
@@ -181,7 +181,7 @@ class PrivateRun:
         return not self.accountant.would_exceed(self._effective(round))
 
     def start_round(self, server: Server) -> None:
-        """Account for the round, on the disk too, and draw its cohort."""
+        """Account for the round, also on the disk, and draw its cohort."""
         self.accountant.add(self._effective(server.round))
         if self._file is not None:
             spent = {"epsilon": self.epsilon, "delta": self.accountant.delta}
@@ -195,7 +195,7 @@ class PrivateRun:
         return self.accountant.spent
 
     def check(self, ask: Ask, server: Server) -> None:
-        """Raise unless the ask was accounted for: to the cohort that was drawn, and each contribution once."""
+        """Raise unless the ask was accounted for: it must go to the drawn cohort, with each contribution once."""
         if ask.clients is not None or not set(server.cohort) <= set(self._cohort):
             raise RuntimeError("a private round must ask the cohort that was drawn, but this one asks others")
         for name in ask.messages:

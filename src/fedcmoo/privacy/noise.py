@@ -1,9 +1,9 @@
-"""Gaussian noise that nobody else can reproduce.
+"""Cryptographically secure Gaussian noise.
 
 Each array of noise comes from a ChaCha20 keystream under a fresh key of 256 bits from the operating system, so it is
-unpredictable even to somebody who knows the run's seed and all noise drawn before. Noise is drawn and added in float64,
-and the result is rounded to the precision of the sum. Attacks on the floating-point representation of the noise are not
-covered beyond that.
+unpredictable even given the run's seed and all earlier noise. Noise is drawn and added in float64, and the result is
+rounded to the precision of the sum. Attacks on the floating-point representation of the noise are not covered beyond
+that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcmoo.privacy.stream import KEY, keystream
 from fedcmoo.types import Vector
 
 BLOCK = 2**20
-"""Entries of noise that are drawn at a time, under one key."""
+"""The number of noise entries drawn at a time, under one key."""
 
 
 def add_noise(total: Tensor, std: float) -> Tensor:

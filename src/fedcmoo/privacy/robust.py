@@ -1,6 +1,7 @@
-"""Means that a few faulty or hostile clients cannot move far. They need single replies, so they exclude secure sums.
+"""Robust means, which a few faulty or hostile clients cannot change much. They need single replies, so they exclude
+secure sums.
 
-The server keeps the replies of a cohort until all are there: memory grows with the cohort.
+The server keeps the replies of a cohort until all have arrived, so memory grows with the cohort.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from fedcmoo.rounds import Server, Sizes
 from fedcmoo.sums import Sums
 
 COLUMNS = 2**16
-"""Columns that are sorted at a time."""
+"""The number of columns sorted at a time."""
 
 
 @dataclass(frozen=True)
 class RobustMean(Stage):
-    """Puts another mean of the clients' arrays in the place of their sum, of each array for itself."""
+    """Base class of stages that replace the sum of the clients' arrays by a robust mean, separately for each array."""
 
     single_replies: ClassVar[bool] = True
 
@@ -66,7 +67,7 @@ class TrimmedMean(RobustMean):
     """The mean of each coordinate without its largest and smallest entries.
 
     Args:
-        trim: the share of clients, below 1/2, to leave out at each end. It holds against as many hostile clients.
+        trim: the share of clients, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
     """
 
     trim: float = 0.2
@@ -84,7 +85,8 @@ class GeometricMedian(RobustMean):
     """The geometric median of the means of blocks of clients.
 
     Args:
-        blocks: how many; it holds as long as most of them have no hostile client. None for every client alone.
+        blocks: the number of blocks; the mean is robust as long as most of them have no hostile client. None for one
+            client per block.
     """
 
     blocks: int | None = None
@@ -107,8 +109,8 @@ def trimmed_mean(replies: Tensor, trim: float) -> Tensor:
     """The mean of each coordinate without its largest and smallest entries: [n, d] -> [d].
 
     Args:
-        replies: one client's array a row.
-        trim: the share of entries, below 1/2, to leave out at each end. It holds against as many hostile clients.
+        replies: the clients' arrays, one per row.
+        trim: the share of entries, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
 
     References:
         Yin, Chen, Ramchandran and Bartlett. Byzantine-robust distributed learning: towards optimal statistical rates.
@@ -133,12 +135,12 @@ def geometric_median(points: Tensor, tolerance: float = 1e-6, steps: int = 100) 
     """The point with the least sum of distances to all points, by Weiszfeld's algorithm: [n, d] -> [d].
 
     A minority of the points, however far away, moves it by a bounded distance. The points may be single replies or the
-    means of blocks of clients; with blocks, it holds as long as most of them have no hostile client.
+    means of blocks of clients; with blocks, the median is robust as long as most of them have no hostile client.
 
     Args:
-        points: one a row.
+        points: the points, one per row.
         tolerance: stop when a step is shorter than this share of the median distance.
-        steps: at most so many.
+        steps: the maximum number of steps.
 
     References:
         Chen, Su and Xu. Distributed statistical machine learning in adversarial settings: Byzantine gradient descent.
@@ -157,7 +159,7 @@ def geometric_median(points: Tensor, tolerance: float = 1e-6, steps: int = 100) 
             break
         pulls = torch.where(apart, 1 / distances, 0)
         target = (pulls @ points64) / pulls.sum()
-        # Where the median lies on a point, that point holds it back with weight 1 (Vardi and Zhang).
+        # If the iterate is at a point, that point holds it back with weight 1 (Vardi and Zhang).
         force = torch.linalg.vector_norm(pulls @ (points64 - median)).item()
         held = int((~apart).sum())
         step = max(0.0, 1 - held / force if force > 0 else 0.0) * (target - median)

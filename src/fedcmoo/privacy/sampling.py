@@ -1,8 +1,8 @@
-"""How a private run draws its cohorts, and the privacy loss of rounds with cohorts drawn that way.
+"""Sampling of the cohorts of a private run, and the resulting privacy loss of rounds.
 
 The noise multiplier z of a round is σ / C, the standard deviation of the noise over the clipping bound of one client.
-Cohorts are drawn from the operating system's randomness: amplification by sampling holds only against those who do not
-know who was drawn, and every node knows the seed of the run.
+Cohorts are drawn from the operating system's randomness: amplification by sampling requires that the cohorts are
+secret, and every node knows the seed of the run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Sampling(ABC):
 
     Args:
         N: the number of all clients.
-        n: the size of a cohort, or its expectation. Sums are divided by n, whoever answered.
+        n: the size of a cohort, or its expectation. Sums are divided by n, regardless of who replied.
     """
 
     neighbours: ClassVar[str]
-    """Which two federations the guarantee makes hard to tell apart."""
+    """The neighbouring relation: which two federations the guarantee makes hard to distinguish."""
 
     N: int
     n: int
@@ -46,7 +46,7 @@ class Sampling(ABC):
 
     @abstractmethod
     def epsilon(self, rounds: Mapping[float, int], delta: float) -> float:
-        """ε at δ after `rounds`: how many rounds there were with each noise multiplier."""
+        """ε at δ after `rounds`, the number of rounds with each noise multiplier."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Poisson(Sampling):
 class FixedSize(Sampling):
     """n of the N clients, uniformly without replacement.
 
-    To replace one client changes a sum by up to 2 C, so the noise that the accountant sees is z / 2. The known bounds
+    Replacing one client changes a sum by up to 2 C, so the accountant uses the noise multiplier z / 2. The known bounds
     for this kind of sampling are far from tight: `Poisson` gives a much smaller ε for the same noise.
 
     References:

@@ -1,4 +1,4 @@
-"""Keystreams: as many random words as wanted, from a key of 32 bytes that is used once."""
+"""Keystreams: any number of random words from a key of 32 bytes that is used once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEY = 32
 
 
 def keystream(key: bytes, words: int) -> NDArray[np.uint32]:
-    """The first words of the ChaCha20 keystream of a key: without the key, not to be told from uniform ones."""
+    """The first words of the ChaCha20 keystream of a key: without the key, they look uniform."""
     ciphers = require("cryptography.hazmat.primitives.ciphers", "privacy")
     encryptor = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     stream: NDArray[np.uint32] = np.frombuffer(encryptor.update(bytes(4 * words)), dtype="<u4")

@@ -1,4 +1,4 @@
-"""Weighting rules: G (and losses, preferences) -> w. Nothing here has the size of the model."""
+"""Weighting rules: G (and losses, preferences) -> w. No array here grows with the size of the model."""
 
 from fedcmoo.weights.at_least_equal import AtLeastEqual
 from fedcmoo.weights.base import WEIGHTS, RememberingWeights, Rule, Weights, check_rule, weigh

@@ -12,7 +12,7 @@ from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.projection import project
 
 MEMORY = "weights.squared_lengths"
-"""The sum of diag(G) over all rounds, in the server's memory."""
+"""The name in the server's memory of the sum of diag(G) over all rounds."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class AtLeastEqual:
 
     1. s_k = root mean square over all rounds of ||∇F_k||: the scale of objective k.
     2. u_k = 1/M · sqrt(max_j s_j / s_k): objectives of a smaller scale get more weight.
-    3. w = argmin over w >= u of w^T G w: Σ_k u_k ∇F_k, projected so that no objective gets worse (as in DualProj).
+    3. w = argmin over w >= u of w^T G w: Σ_k u_k ∇F_k, projected so that no objective gets worse (as in `DualProj`).
     4. w_k <- min(w_k, 1).
 
     So the weights lie between those of the mean of the losses, which is FedAvg, and those of their sum. Every objective
     is trained at least as much as in FedAvg, and at most as much as if it were trained alone: learning rates that suit
-    both suit this rule. Weights are not divided by their sum, which would slow the objectives of a large scale down.
-    Where scales are equal and the average hurts nobody, the weights are those of FedAvg.
+    both suit this rule. Weights are not divided by their sum, which would slow down the objectives of a large scale. If
+    scales are equal and the average hurts no objective, the weights are those of FedAvg.
 
-    The square root is half-way (as a geometric mean) from equal weights to gradients of equal length. The scale is that
-    of all rounds, since the gradient of an objective that converges first is small for another reason than its unit.
-    `fedcmoo bench weights` compares the rule with the other ones.
+    The square root is a compromise (the geometric mean) between equal weights and gradients of equal length. The scale
+    is over all rounds, so that an objective that converges early is not mistaken for one with a small unit. `fedcmoo
+    bench weights` compares the rule with the other ones.
 
     >>> rule = AtLeastEqual()
     >>> rule(np.full(4, 0.25), np.diag([1.0, 4.0, 16.0, 16.0]) ** 2).round(3).tolist()  # lengths 1, 4, 16, 16

@@ -19,21 +19,21 @@ class Weights(Protocol):
 
 @runtime_checkable
 class RememberingWeights(Weights, Protocol):
-    """A rule that keeps something from round to round: it must live in `memory`, which checkpoints hold."""
+    """A rule with state that lasts from round to round: the state must be in `memory`, which checkpoints include."""
 
     def remember(self, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
-        """New weights as above; reads what it knows from `memory` and puts new tensors there."""
+        """New weights as above; reads the rule's state from `memory` and stores new tensors there."""
 
 
 Rule = Weights | nn.Module
-"""What methods take: a rule of this package or of the user, or torchjd's own objects."""
+"""The rules that methods accept: those of this package, the user's, and torchjd's objects."""
 
 WEIGHTS: dict[str, type[Weights]] = {}
-"""All rules by name; the package fills it in."""
+"""All rules by name; filled in by the package."""
 
 
 def check_rule(rule: Rule) -> None:
-    """Raise unless it is a rule that a Gram matrix is enough for, so that it shows before work starts."""
+    """Raise unless the object is a rule that needs only a Gram matrix; called before work starts."""
     if isinstance(rule, nn.Module):
         from fedcmoo.weights.torchjd import refuse_what_needs_more
 
@@ -43,7 +43,7 @@ def check_rule(rule: Rule) -> None:
 
 
 def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
-    """The weights [M] that a rule of any kind gives; an error if they are not M finite numbers."""
+    """The weights [M] computed by a rule of any kind; an error if they are not M finite numbers."""
     if isinstance(rule, nn.Module):
         from fedcmoo.weights.torchjd import TorchJD
 

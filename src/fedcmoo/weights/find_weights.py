@@ -10,7 +10,7 @@ from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.simplex import project_on_simplex
 
 EPSILON = 1e-5
-"""Keeps the scale of vanishing gradients away from zero."""
+"""Added so that the scale of vanishing gradients is not zero."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class FindWeights:
     """K steps of w <- P(w - β G w) on the simplex (eq. 5), starting from the previous round's weights.
 
     With `scale_free`, G is first divided by the squared mean of sqrt(diag(G) + 1e-5), so that β does not depend on
-    the gradients' scale. Algorithm 2 does not mention it; the authors' runs do it, and without it no β fits two
+    the gradients' scale. Algorithm 2 does not mention this, but the authors' runs do it, and without it no β suits two
     experiments. (They add 1e-4 to n·diag(G), with n = 10 clients a round.)
 
     Args:

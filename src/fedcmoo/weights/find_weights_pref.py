@@ -13,29 +13,29 @@ from fedcmoo.weights.min_norm import min_norm
 from fedcmoo.weights.preference import non_uniformity, scaled_shares
 
 ZERO = 1e-12
-"""A goal with no larger entry is zero, where the largest entry of G is 1."""
+"""A goal whose entries are all smaller than this counts as zero, with G scaled so that its largest entry is 1."""
 
 
 class Fallback(IntEnum):
-    """What the weights came from.
+    """The source of the weights.
 
-    The min-norm weights of a true Gram matrix satisfy both sets of constraints, so a program has no solution only where
+    The min-norm weights of a true Gram matrix satisfy both sets of constraints, so a program has no solution only if
     the noise of a compressed estimate made G indefinite.
     """
 
     NONE = 0
-    """The program as it stands."""
+    """The full program."""
     FIRST_SET_ONLY = 1
-    """The program without its second set of constraints, since with it there was no solution."""
+    """The program without its second set of constraints, since the full program had no solution."""
     MIN_NORM = 2
-    """The min-norm weights, since there was no solution with the first set alone either, or the goal was zero and every
-    solution as good."""
+    """The min-norm weights, since there was no solution with the first set alone either, or the goal was zero and all
+    solutions were equally good."""
     EQUAL = 3
-    """Equal weights, since G or the losses say nothing (zero, NaN or infinite)."""
+    """Equal weights, since G or the losses are not usable (zero, NaN or infinite)."""
 
 
 class PreferenceWeights(NamedTuple):
-    """w on the simplex [M], the non-uniformity μ_r of the losses, and what the weights came from."""
+    """The weights w on the simplex [M], the non-uniformity μ_r of the losses, and the source of the weights."""
 
     w: Vector
     kl: float
@@ -44,7 +44,7 @@ class PreferenceWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class FindWeightsPref:
-    """Weights that bring the losses to the ratios asked for, or all losses down once they stand so (appendix C).
+    """Weights that bring the losses to the requested ratios, and then decrease all losses (appendix C).
 
     With shares û = (r ⊙ F) / Σ_k r_k F_k, non-uniformity μ = KL(û || 1/M), a_k = r_k (log(M û_k) - μ) and g_k the
     columns of G, the weights solve
@@ -57,19 +57,18 @@ class FindWeightsPref:
     the authors' runs use the other values named below.
 
     Args:
-        threshold: of μ, between bringing the losses into the ratios asked for and bringing all of them down.
+        threshold: the μ below which all losses are decreased; above it, they are brought to the requested ratios.
             With two objectives, 0.01 lets the scaled losses differ by a third, 0.0001 by 3 %.
         near_worst: J* holds every k with r_k F_k >= near_worst * max_j r_j F_j. 1 is the paper's argmax; the authors'
-            runs have 0.9, which protects more objectives from noise in the losses, and stops balancing those
-            within 10 %.
+            runs use 0.9, which protects more objectives from noise in the losses, but does not balance within 10 %.
         even_share: w <- (1 - even_share) w + even_share / M, so that no weight is below even_share / M. 0.2 gives
-            the paper's minimum 1/(5M), which it uses where no preference is to be met exactly. (It writes of a
-            projection; the authors' runs mix, and so do we: it keeps the order of the weights.)
-        descent: what holds once μ <= threshold. "constrained" keeps the constraints above, as the paper writes.
+            the paper's minimum 1/(5M), which it uses where no preference must be met exactly. (The paper describes a
+            projection; the authors' runs use this mixture, and so do we: it keeps the order of the weights.)
+        descent: the constraints once μ <= threshold. "constrained" keeps the constraints above, as in the paper.
             "relaxed", as in the authors' runs, asks only that no loss grows: G w >= 0.
 
     Deviations: G is divided by its largest entry and each constraint by its largest coefficient, which changes no
-    solution but suits the solver's absolute tolerances. Programs without a solution fall back as `Fallback` says.
+    solution but suits the solver's absolute tolerances. For programs without a solution, see `Fallback`.
 
     >>> G = np.array([[1.0, -0.5], [-0.5, 2.0]])
     >>> result = FindWeightsPref()(np.ones(2), np.array([2.0, 1.0]), G)
@@ -132,14 +131,14 @@ class FindWeightsPref:
 
 
 def linear_program(goal: Vector, A: Matrix, b: Vector) -> Vector | None:
-    """argmax of goal^T w over the simplex such that A w >= b, by HiGHS; None where there is no solution.
+    """argmax of goal^T w over the simplex such that A w >= b, by HiGHS; None if there is no solution.
 
     Args:
         goal: [M], not all zero.
         A: one constraint a row, [n, M].
         b: [n].
     """
-    from scipy.optimize import linprog  # here, since importing it takes long and clients never need it
+    from scipy.optimize import linprog  # imported here since it is slow to import and clients never need it
 
     size = np.abs(A).max(axis=1, initial=0)
     A, b = A[size > 0] / size[size > 0, None], b[size > 0] / size[size > 0]

@@ -13,7 +13,7 @@ ZERO = 1e-12
 def root(G: Matrix) -> Matrix:
     """A matrix A [M, M] with A A^T = G [M, M]; negative eigenvalues of G count as zero.
 
-    Its rows are M vectors with the lengths and angles of the gradients that G is the Gram matrix of.
+    Its rows are M vectors with the same lengths and angles as the gradients.
     """
     values, vectors = np.linalg.eigh((G + G.T) / 2)
     A: Matrix = vectors * np.sqrt(np.maximum(values, 0))
@@ -31,8 +31,8 @@ def positive_part(G: Matrix) -> Matrix:
 
 
 def unit_lengths(G: Matrix) -> Vector:
-    """What the gradients are divided by to have length 1, [M]: their lengths, or for those of length zero the longest
-    one's, and 1 where all are zero.
+    """The divisors [M] that scale the gradients to length 1: their lengths, the largest length for gradients of length
+    zero, and 1 if all are zero.
 
     >>> unit_lengths(np.diag([4.0, 0.0, 9.0])).tolist()
     [2.0, 3.0, 3.0]

@@ -27,7 +27,7 @@ def min_norm(G: Matrix) -> Vector:
     >>> min_norm(np.array([[1.0, 0.0], [0.0, 3.0]])).round(6).tolist()
     [0.75, 0.25]
     """
-    from scipy.optimize import nnls  # here, since importing it takes long and clients never need it
+    from scipy.optimize import nnls  # imported here since it is slow to import and clients never need it
 
     M = len(G)
     scale = np.abs(np.diag(G)).max(initial=0)
@@ -41,11 +41,11 @@ def min_norm(G: Matrix) -> Vector:
 
 @dataclass(frozen=True)
 class MinNorm:
-    """The weights of MGDA: the exact min-norm solution, whatever the previous weights were.
+    """The weights of MGDA: the exact min-norm solution, independent of the previous weights.
 
     Args:
         clip: weights are clipped to [clip, 1 - clip] and divided by their sum. 0 is MGDA; the solver of the paper's
-            FSMGDA runs has 0.001.
+            FSMGDA runs uses 0.001.
 
     >>> MinNorm(clip=0.001)(np.ones(2) / 2, np.array([[1.0, 2.0], [2.0, 4.0]])).round(6).tolist()
     [0.999, 0.001]

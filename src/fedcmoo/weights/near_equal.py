@@ -1,4 +1,4 @@
-"""Min-norm weights that stay near equal ones."""
+"""Min-norm weights restricted to a neighbourhood of equal weights."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedcmoo.types import Matrix, Vector
 
 @dataclass(frozen=True)
 class NearEqual:
-    """argmin of w^T G w over the simplex with |w_k - 1/M| <= epsilon for all k, whatever the previous weights were.
+    """Min-norm weights near equal ones: argmin of w^T G w over the simplex with |w_k - 1/M| <= epsilon for all k.
 
     With epsilon = 0 the weights are equal, which is averaging; with epsilon = 1 they are the min-norm weights of MGDA.
-    In between, no objective, an outlier say, gets more than 1/M + epsilon.
+    In between, no objective (such as an outlier) gets more than 1/M + epsilon. Previous weights have no effect.
 
     Args:
         epsilon: from 0 to 1.
@@ -34,7 +34,7 @@ class NearEqual:
             raise ValueError(f"epsilon must be from 0 to 1, but got {self.epsilon}")
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:
-        # Here, since importing it takes long and clients never need it.
+        # Imported here since it is slow to import and clients never need it.
         from scipy.optimize import Bounds, LinearConstraint, minimize
 
         M, scale = len(w), np.abs(np.diag(G)).max(initial=0)

@@ -1,4 +1,4 @@
-"""Any rule on gradients of length one: weights that do not depend on the scale of a loss."""
+"""Normalized: any rule applied to gradients of length one, so that the scale of a loss has no effect on training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Normalized:
 
     With D = diag(1 / ||∇F_k||), the rule sees D G D, whose diagonal is 1, and gives weights v of the unit gradients;
     the objectives' weights are D v divided by its sum. So a loss that is multiplied by s gets a weight divided by s,
-    and the model trains as before. Min-norm weights alone go with 1/s², which leaves an objective with large gradients
+    and training is unchanged. Min-norm weights alone scale with 1/s², which leaves an objective with large gradients
     almost untrained.
 
     Args:

@@ -1,4 +1,4 @@
-"""Preferences: the ratios in which a user wants the losses to stand, and how far from them the losses are."""
+"""Preferences: the ratios that a user wants between the losses, and how far the losses are from them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from fedcmoo.types import Vector
 
 SMALLEST = 1e-12
-"""A share û_k below this counts as this, so that its logarithm is finite: a loss may reach zero."""
+"""The lower bound of a share û_k, which keeps its logarithm finite when a loss reaches zero."""
 
 LARGEST = 1e6
-"""No number of a preference may be larger, nor smaller than its inverse."""
+"""The largest number allowed in a preference; its inverse is the smallest."""
 
 
 def check_preference(preference: Sequence[float] | Vector, M: int | None = None) -> Vector:
-    """The preference r as a vector [M], or an error that says what a preference is.
+    """The preference r as a vector [M]; an error if it is not a valid preference.
 
-    r is taken as it is, as in the authors' runs. Its ratios say where the losses should stand, r_1 F_1 = … = r_M F_M;
-    its size only says how fast an objective that is ahead may lose ground meanwhile (see `FindWeightsPref`).
+    r is not normalized, as in the authors' runs. Its ratios define the target r_1 F_1 = … = r_M F_M; its size only
+    limits how fast the loss of an objective that is ahead may grow meanwhile (see `FindWeightsPref`).
 
     Args:
         preference: one positive number per objective; twice the number asks for half the loss.
@@ -41,10 +41,9 @@ def check_preference(preference: Sequence[float] | Vector, M: int | None = None)
 
 
 def scaled_shares(r: Vector, losses: Vector) -> Vector:
-    """û = (r ⊙ F) / Σ_k r_k F_k: the shares [M] of the objectives in the scaled losses; all 1/M where the preference
-    is met.
+    """û = (r ⊙ F) / Σ_k r_k F_k: the objectives' shares [M] in the scaled losses; all 1/M if the preference is met.
 
-    Losses below zero count as zero, and where all are zero the shares are equal.
+    Losses below zero count as zero, and if all are zero the shares are equal.
     """
     scaled = np.maximum(r * losses, 0)
     total = scaled.sum()
@@ -56,7 +55,7 @@ def scaled_shares(r: Vector, losses: Vector) -> Vector:
 
 
 def non_uniformity(r: Vector, losses: Vector) -> float:
-    """μ_r = KL(û || 1/M) = Σ_k û_k log(M û_k): zero where the losses stand as asked, at most log M.
+    """μ_r = KL(û || 1/M) = Σ_k û_k log(M û_k): zero if the preference is met, at most log M.
 
     >>> r, losses = np.array([1.0, 2.0]), np.array([0.6, 0.3])
     >>> non_uniformity(r, losses)

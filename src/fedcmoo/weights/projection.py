@@ -10,7 +10,7 @@ from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.gramian import root, unit_lengths
 
 RIDGE = 1e-6
-"""Its square is added to the diagonal of the unit gradients' Gram matrix, so that the weights are unique."""
+"""The square of this is added to the diagonal of the unit gradients' Gram matrix, so that the weights are unique."""
 
 
 def project(G: Matrix, references: Matrix) -> Matrix:
@@ -20,8 +20,8 @@ def project(G: Matrix, references: Matrix) -> Matrix:
     small step against it makes no objective worse, and it is never longer. Where no two gradients conflict, v = u.
 
     With G = A^T A and v = u + z, z >= 0 minimises ||A z + A u||²: one call of a non-negative least-squares solver.
-    Gradients are brought to unit length first, so that objectives of any scale are solved alike. Negative eigenvalues
-    of G (noise of a compressed estimate) count as zero.
+    Gradients are first scaled to unit length, so that the scales of objectives do not affect the accuracy. Negative
+    eigenvalues of G (noise of a compressed estimate) count as zero.
 
     >>> project(np.array([[1.0, -0.5], [-0.5, 0.25]]), np.array([[0.5, 0.5]])).round(3).tolist()
     [[0.5, 1.0]]
@@ -29,7 +29,7 @@ def project(G: Matrix, references: Matrix) -> Matrix:
     References:
         Lopez-Paz and Ranzato. Gradient episodic memory for continual learning. NeurIPS 2017, eq. 11.
     """
-    from scipy.optimize import nnls  # here, since importing it takes long and clients never need it
+    from scipy.optimize import nnls  # imported here since it is slow to import and clients never need it
 
     M = len(G)
     length = unit_lengths(G)
@@ -64,7 +64,7 @@ class DualProj:
 
 @dataclass(frozen=True)
 class UPGrad:
-    """Each gradient projected so that it conflicts with none, then their mean: Σ_k argmin over v >= e_k / M of v^T G v.
+    """The mean of gradients, each projected so that it conflicts with none: Σ_k argmin over v >= e_k / M of v^T G v.
 
     Args:
         normalize: divide the weights by their sum, which is 1 or more; as in `TorchJD`.

@@ -1,6 +1,6 @@
 """Weights from losses alone: M numbers from each client instead of a Gram matrix.
 
-A scalarization S(F) makes one number of the M losses F. Descent on it is descent on the weighted loss with w_k =
+A scalarization S(F) combines the M losses F into one number. Descent on it is descent on the weighted loss with w_k =
 ∂S/∂F_k, divided here by the sum of absolute values, so that a learning rate means the same for every rule.
 """
 
@@ -19,14 +19,14 @@ from fedcmoo.validation import not_negative, positive
 from fedcmoo.weights.preference import check_preference
 
 SMALLEST = 1e-8
-"""Losses below this count as this where they are divided by, or have their logarithm taken."""
+"""The lower bound of losses in divisions and logarithms."""
 
 Memory = dict[str, Tensor]
-"""What a rule keeps from round to round: the server's memory, which checkpoints hold."""
+"""The state that a rule keeps from round to round, in the server's memory, which checkpoints include."""
 
 
 class LossRule(ABC):
-    """A rule that turns the losses F [M] into weights [M]; what it remembers is in `memory`, under "scalarization."."""
+    """A rule that turns the losses F [M] into weights [M]; its state is in `memory`, under "scalarization."."""
 
     @abstractmethod
     def __call__(self, losses: Vector, memory: Memory) -> Vector:
@@ -88,7 +88,7 @@ class SmoothTchebycheff(LossRule):
 
 @dataclass(frozen=True)
 class COSMOS(LossRule):
-    """The weighted sum of the losses less λ times the cosine between losses and preference: Σ_k r_k F_k - λ cos(r, F).
+    """The weighted sum of the losses minus λ times the cosine between losses and preference: Σ_k r_k F_k - λ cos(r, F).
 
     Args:
         penalty: λ, not negative.
@@ -170,7 +170,7 @@ class UncertaintyWeighting(LossRule):
     IMTL-L is the same rule with -s and twice the rate.
 
     Args:
-        lr: of the gradient steps on s, one a round.
+        lr: the learning rate of the gradient steps on s, one per round.
 
     References:
         Kendall, Gal and Cipolla. Multi-task learning using uncertainty to weigh losses for scene geometry and
@@ -195,10 +195,10 @@ class FAMO(LossRule):
     """Fast adaptive multi-task optimization: the losses' logarithms fall at about the same rate.
 
     w_k ∝ z_k / F_k with z = softmax(ξ). After every round Adam takes a step on the logits ξ, whose gradient is that of
-    Σ_k z_k (log F_k^(t-1) - log F_k^(t)): an objective that fell fast gets less.
+    Σ_k z_k (log F_k^(t-1) - log F_k^(t)): an objective whose loss fell fast gets less weight.
 
     Args:
-        lr: Adam's.
+        lr: Adam's learning rate.
         decay: weight decay of the logits.
 
     References:
@@ -241,7 +241,7 @@ SCALARIZATIONS: dict[str, type[LossRule]] = {
     "cosmos": COSMOS,
     "pbi": PBI,
 }
-"""Rules that need the losses alone, by name."""
+"""The rules that need only the losses, by name."""
 
 
 def softmax(x: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""Objects of the torchjd package (extra `torchjd`) as weighting rules: all those that a Gram matrix is enough for.
+"""Objects of the torchjd package (extra `torchjd`) as weighting rules: all those that need only a Gram matrix.
 
     FedCMOO(weights=torchjd.aggregation.UPGradWeighting())
 
@@ -23,29 +23,29 @@ from fedcmoo.weights.gramian import positive_part, root
 
 EXTRA = "torchjd"
 MEMORY = "weights."
-"""Before the names of what a rule remembers, in the server's memory."""
+"""The prefix of the names of a rule's state in the server's memory."""
 
 
 def aggregation() -> Any:
-    """The package torchjd.aggregation, or an error that names the pip line."""
+    """The package torchjd.aggregation, or an error with the pip command that installs it."""
     return require("torchjd.aggregation", EXTRA)
 
 
 @dataclass(frozen=True, eq=False)
 class TorchJD:
-    """One of torchjd's objects as a rule: weightings of Gramians, aggregators that have one, and NashMTL.
+    """Adapter that turns a torchjd object into a rule: a Gramian weighting, an aggregator that has one, or NashMTL.
 
-    Negative eigenvalues of G (noise of a compressed estimate) count as zero. Where G is zero or a rule gives no usable
-    weights (all zero, as CAGrad does at a stationary point, or not finite) the previous ones stay.
+    Negative eigenvalues of G (noise of a compressed estimate) count as zero. If G is zero or a rule gives no usable
+    weights (all zero, as CAGrad does at a stationary point, or not finite), the previous weights stay.
 
-    What an object remembers (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are resumed exactly
-    and two runs with one object do not mix. NashMTL's state, a starting point for its solver, is new in every round.
+    The state of an object (GradVac, PCD, CR-MOGM) is kept in the server's memory, so that runs are resumed exactly and
+    two runs can use the same object. NashMTL's state, a starting point for its solver, is reset in every round.
 
     Args:
         rule: the object; it is never changed.
         normalize: divide the weights by the sum of their absolute values. Many rules' weights do not sum to one
-            (PCGrad's sum to M or more), which would scale the clients' learning rate; normalised, the rule decides the
-            direction, and learning rates mean the same for every rule. False leaves the weights as they are.
+            (PCGrad's sum to M or more), which would scale the clients' learning rate; with normalization, a rule
+            determines only the direction, and learning rates mean the same for every rule. False keeps the weights.
     """
 
     rule: nn.Module
@@ -62,7 +62,7 @@ class TorchJD:
 
 
 def refuse_what_needs_more(rule: nn.Module) -> None:
-    """Raise unless the object's weights follow from a Gramian alone."""
+    """Raise unless the object's weights depend only on a Gramian."""
     agg = aggregation()
     if isinstance(rule, (agg.GramianWeightedAggregator, agg.NashMTL)):
         return
@@ -74,23 +74,23 @@ def refuse_what_needs_more(rule: nn.Module) -> None:
 
 
 def apply(rule: nn.Module, w: Vector, G: Matrix, memory: dict[str, Tensor], normalize: bool) -> Vector:
-    """The weights [M] that one of torchjd's objects gives for G [M, M], with its state from `memory` and back there."""
+    """The weights [M] of a torchjd object for G [M, M]; its state is read from `memory` and stored there again."""
     agg = aggregation()
     rule = copy.deepcopy(rule)
     G = positive_part(G)
     if not G.any():  # nothing to weigh, and some rules divide by a length
         return w
-    if isinstance(rule, agg.NashMTL):  # it wants a Jacobian: any one with this Gramian does
+    if isinstance(rule, agg.NashMTL):  # it needs a Jacobian: any with this Gramian will do
         rule, stat = rule.weighting, torch.from_numpy(root(G))
     else:
-        preference = getattr(rule, "pref_vector", None)  # torchjd wants both of one dtype
+        preference = getattr(rule, "pref_vector", None)  # torchjd requires the same dtype for both
         dtype = torch.float64 if preference is None else preference.dtype
         rule, stat = getattr(rule, "gramian_weighting", rule), torch.from_numpy(G).to(dtype)
     known = {name.removeprefix(MEMORY): value for name, value in memory.items() if name.startswith(MEMORY)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice of solvers to their programmers
+        warnings.simplefilter("ignore")  # warnings of solvers meant for developers
         if known:
-            rule(stat)  # makes the buffers that the state goes into
+            rule(stat)  # creates the buffers that hold the state
             rule.load_state_dict(known, strict=False)
         new: Vector = rule(stat).numpy().astype(np.float64)
     for name, value in rule.named_buffers():

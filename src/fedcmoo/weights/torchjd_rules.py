@@ -1,6 +1,6 @@
 """torchjd's rules by name and settings: `FedCMOO(weights=CAGrad())`, or `--weights cagrad`.
 
-One sentence says what each is; torchjd's documentation has the formulas, and names the papers.
+Each docstring is a short summary; see torchjd's documentation for formulas and references.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fedcmoo.weights.torchjd import EXTRA, aggregation, apply
 
 @dataclass(frozen=True)
 class NamedRule(ABC):
-    """A rule of torchjd by its settings, whose meaning torchjd's documentation gives; `normalize` as in `TorchJD`."""
+    """A rule of torchjd, given by its settings (see torchjd's documentation); `normalize` is as in `TorchJD`."""
 
     normalize: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         try:
-            self.make(M=2)  # so that a missing package and wrong settings show at once
+            self.make(M=2)  # so that a missing package and wrong settings are found at once
         except MissingExtraError:
             raise
-        except ImportError as error:  # torchjd is there, but not the solver that this rule needs
+        except ImportError as error:  # torchjd is installed, but not the solver that this rule needs
             raise MissingExtraError(f"{error}. Or: {pip_line(EXTRA)}") from error
 
     @abstractmethod
@@ -43,7 +43,7 @@ class NamedRule(ABC):
 
 @dataclass(frozen=True)
 class FrankWolfeMGDA(NamedRule):
-    """MGDA by Frank-Wolfe steps; `MinNorm` solves the same problem exactly."""
+    """MGDA with Frank-Wolfe steps; `MinNorm` solves the same problem exactly."""
 
     epsilon: float = 0.001
     max_iters: int = 100
@@ -54,7 +54,7 @@ class FrankWolfeMGDA(NamedRule):
 
 @dataclass(frozen=True)
 class CAGrad(NamedRule):
-    """Near the mean gradient (within c times its length), the direction in which the worst objective gains most."""
+    """The direction near the mean gradient (within c times its length) that improves the worst objective most."""
 
     c: float = 0.5
 
@@ -103,7 +103,7 @@ class AlignedMTL(NamedRule):
 
 @dataclass(frozen=True)
 class PCGrad(NamedRule):
-    """Each gradient without its conflicts with the others, taken in random order; then their sum."""
+    """The sum of the gradients after removing each one's conflicts with the others, in random order."""
 
     def make(self, M: int) -> Any:
         return aggregation().PCGradWeighting()
@@ -111,7 +111,7 @@ class PCGrad(NamedRule):
 
 @dataclass(frozen=True)
 class GradVac(NamedRule):
-    """As PCGrad, but each pair gets the similarity it usually has, which is remembered from round to round."""
+    """Like PCGrad, but each pair is brought to its usual similarity, a running mean over rounds."""
 
     beta: float = 0.5
 
@@ -121,7 +121,7 @@ class GradVac(NamedRule):
 
 @dataclass(frozen=True)
 class PCD(NamedRule):
-    """The first objective's gradient, as long as the others keep a share tau of their own progress."""
+    """The first objective's gradient, provided that the others keep a share tau of their own progress."""
 
     tau: float = 0.02
     beta: float = 0.999
@@ -145,7 +145,7 @@ class Krum(NamedRule):
 class MoDo(NamedRule):
     """One projected-gradient step a round towards the min-norm weights, remembered from round to round.
 
-    Its theory wants G from two independent samples, as the two client sets of ApproxGramJacobian-T give it.
+    Its theory requires G from two independent samples, such as the two client sets of ApproxGramJacobian-T.
     """
 
     gamma: float = 0.1
@@ -157,7 +157,7 @@ class MoDo(NamedRule):
 
 @dataclass(frozen=True)
 class SDMGrad(NamedRule):
-    """As MoDo, with momentum steps, pulled towards the mean gradient."""
+    """Like MoDo, with momentum steps, and regularized towards the mean gradient."""
 
     lr: float = 10.0
     momentum: float = 0.5
@@ -169,7 +169,7 @@ class SDMGrad(NamedRule):
 
 @dataclass(frozen=True)
 class Random(NamedRule):
-    """Random positive weights in every round, whatever G is."""
+    """Random positive weights in every round, independent of G."""
 
     def make(self, M: int) -> Any:
         return aggregation().RandomWeighting()
@@ -177,7 +177,7 @@ class Random(NamedRule):
 
 @dataclass(frozen=True)
 class Mean(NamedRule):
-    """Equal weights, whatever G is."""
+    """Equal weights, independent of G."""
 
     def make(self, M: int) -> Any:
         return aggregation().MeanWeighting()

@@ -1,4 +1,4 @@
-"""Federations of nodes on other machines, over any transport that carries packets to nodes and back."""
+"""Federations of nodes on other machines, over any transport that sends packets to nodes and returns their answers."""
 
 from fedcmoo.engines.remote.node import Node
 from fedcmoo.engines.remote.nodes import Transport

@@ -1,7 +1,7 @@
-"""A node's identity: a key that it makes once and keeps, and signs with when the server asks who it is.
+"""A node's identity: a key that it creates once, and signs with when the server asks for its identity.
 
-The server binds clients to the first key that claims them. So nobody who can connect can take over another node's
-clients, while a node that was restarted is recognised.
+The server binds clients to the first key that claims them. So no other node can take over these clients, while a
+restarted node is recognised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Identity:
     """The Ed25519 key of a node, in a file that only its user can read.
 
     Args:
-        folder: of the node's files; the key is made there if there is none.
+        folder: the folder of the node's files; the key is created there if there is none.
 
     Attributes:
         key: the private key.

@@ -1,4 +1,4 @@
-"""A transport without a network: nodes in this process, each with a folder of its own."""
+"""A transport without a network: nodes in this process, each with its own folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedcmoo.problem import Problem
 
 
 class Loopback:
-    """Nodes that are made anew for every packet, as where a framework starts a process for each message.
+    """Nodes that are created anew for every packet, as in frameworks that start a process for each message.
 
     Args:
-        folder: of the nodes' files.
+        folder: the folder of the nodes' files.
         problem, method, stages: of the run.
-        nodes: how many.
+        nodes: the number of nodes.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Loopback:
 
 
 class LoopbackExchange:
-    """Answers in the reverse order of the nodes, so that the order in which they arrive is not that of clients."""
+    """Answers in reverse order of the nodes, so that they do not arrive in client order."""
 
     def __init__(self, transport: Loopback, kind: str, packets: Mapping[int, Packet]) -> None:
         self.transport, self.kind = transport, kind

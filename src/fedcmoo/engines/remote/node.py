@@ -1,4 +1,4 @@
-"""A node's side of a federation: it replies for the clients whose data it holds."""
+"""The node's side of a federation: it replies for the clients whose data it holds."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Node:
     """One node: its clients, their worker and its files.
 
     Args:
-        problem: of which this node needs the data of its own clients only.
-        channels: of the method's contributions.
-        partition, partitions: the node's number, and how many nodes there are.
-        cache: identifies node and run, for what is kept between the asks of a round.
-        folder: where the node's files are; None for the system's temporary folder.
-        device: where the model computes.
+        problem: the problem; only the data of this node's clients are needed.
+        channels: the channels of the method's contributions.
+        partition, partitions: the node's number, and the number of nodes.
+        cache: identifies node and run for the data kept between the asks of a round.
+        folder: the folder of the node's files; None for the system's temporary folder.
+        device: the device of the model.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Node:
         folder: Path | None = None,
         device: str = "cpu",
     ) -> None:
-        torch.set_num_threads(1)  # as in every worker of every engine, so that all of them give the same bits
+        torch.set_num_threads(1)  # as in the workers of all engines, so that all give the same bits
         self.clients = clients_of(partition, partitions, problem.N)
         self.worker = CachingWorker(problem, channels, seed=0, device=device)
         self.store = NodeStore(folder)
@@ -134,7 +134,7 @@ class Node:
             answer.memories[i] = memories.save(i, memory, (digest, *request.keep))
 
     def _check_labels(self, i: int, share: Share | None) -> None:
-        """Raise if client i no longer has labels for what it was said to own when the node joined."""
+        """Raise if client i no longer has labels for the objectives that it owned when the node joined."""
         problem = self.worker.problem
         labelled = problem.share(i).objectives
         lost = [k for k in (range(problem.M) if share is None else share.objectives) if k not in labelled]
@@ -146,7 +146,8 @@ class Node:
 
 
 def reason(error: Exception) -> str:
-    """What the server is told. Other exceptions may quote a client's data, so their messages stay in the node's log."""
+    """The text of an error for the server. Other exceptions may quote a client's data, so their messages stay in the
+    node's log."""
     if isinstance(error, (DivergedError, BadMessageError)):
         return str(error)
     return f"{type(error).__name__} (see the node's log)"

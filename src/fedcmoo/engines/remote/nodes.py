@@ -1,7 +1,7 @@
-"""Which node holds which clients.
+"""The assignment of clients to nodes.
 
-Frameworks give nodes random ids, so every new node is asked once who it is: it says which clients it holds and the
-sizes of its model, which show early whether it was set up for the same problem, and signs with its key.
+Frameworks give nodes random ids, so every new node is asked once for its identity: it reports its clients and the sizes
+of its model, which reveal early whether it was set up for the same problem, and signs with its key.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from fedcmoo.rounds import Sizes
 log = logging.getLogger(__name__)
 
 POLL = 0.25
-"""Seconds between two looks for new nodes."""
+"""Seconds between two checks for new nodes."""
 
 PATIENCE = 30.0
-"""Seconds that an ask waits for nodes that are connected but have not yet said which clients they hold."""
+"""Seconds that an ask waits for nodes that are connected but have not yet reported their clients."""
 
 Outcome = Packet | str
-"""What a node answered, or the reason why there is no answer."""
+"""A node's answer, or the reason why there is none."""
 
 
 class Exchange(Protocol):
-    """Packets that were sent, whose answers arrive one after the other."""
+    """Packets that were sent and whose answers arrive one by one."""
 
     def answers(self, until: float) -> Iterator[tuple[int, Outcome]]:
-        """Nodes with their answers, as they arrive; ends when there are no more, or at the time (monotonic) `until`."""
+        """Yield nodes and their answers as they arrive, until there are no more or the (monotonic) time `until`."""
 
 
 class Transport(Protocol):
-    """Carries packets to nodes and their answers back. Kinds of packets are "hello" and "ask"."""
+    """A transport of packets to nodes and of their answers back. Kinds of packets are "hello" and "ask"."""
 
     def nodes(self) -> set[int]:
         """The ids of the nodes that are connected now."""
 
     def send(self, kind: str, packets: Mapping[int, Packet], until: float) -> Exchange:
-        """Send each node its packet; answers after the time (monotonic) `until` do not matter any more."""
+        """Send each node its packet; answers after the (monotonic) time `until` are ignored."""
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """Who a node is: its place among the nodes, the problem it is set up for, its key, and its clients' shares."""
+    """The identity of a node: its place among the nodes, its problem, its key, and its clients' shares."""
 
     partition: int
     partitions: int
@@ -75,7 +75,7 @@ class NodeInfo:
         return Packet({"protocol": VERSION, **asdict(self), "shares": list(self.shares), "signature": signature})
 
     def claim(self, challenge: str) -> str:
-        """What a node signs: its place, its clients' shares, and a text that the server made up."""
+        """The text that a node signs: its place, its clients' shares, and a text chosen by the server."""
         return f"{challenge}/{self.partition}/{self.partitions}/{','.join(self.shares)}"
 
     @classmethod
@@ -99,12 +99,12 @@ def describe(problem: Problem, sizes: Sizes, partition: int = 0, partitions: int
 
 
 class NodeRegistry:
-    """Which node to ask for which client.
+    """The nodes of a federation, by the clients that they hold.
 
     Args:
         transport: how to reach nodes.
-        problem: as the server has it.
-        mismatch: what is wrong with a node, None if nothing.
+        problem: the server's problem.
+        mismatch: returns the reason to refuse a node, or None.
     """
 
     def __init__(self, transport: Transport, problem: Problem, mismatch: Callable[[NodeInfo], str | None]) -> None:
@@ -143,7 +143,7 @@ class NodeRegistry:
         return by_node, {i: why for i in clients if i not in self._node_of}
 
     def _refresh(self) -> None:
-        """Forget nodes that are gone, ask new ones who they are, and read the answers that have arrived."""
+        """Forget nodes that are gone, ask new ones for their identity, and read the answers that have arrived."""
         online = self.transport.nodes()
         self._node_of = {i: node for i, node in self._node_of.items() if node in online}
         new = online - self._known
@@ -151,7 +151,7 @@ class NodeRegistry:
         self._silent = (self._silent & online) | new
         if new:
             hello = Packet({"protocol": VERSION, "challenge": self._challenge})
-            # A node may be busy with what an earlier server asked, so it gets a day to answer.
+            # A node may be busy with a request of an earlier server, so it gets a day to answer.
             a_day = time.monotonic() + 24 * 3600
             self._exchanges.append(self.transport.send("hello", dict.fromkeys(sorted(new), hello), a_day))
         for exchange in self._exchanges:
@@ -188,5 +188,5 @@ class NodeRegistry:
                 raise BadMessageError(contradiction)
         self.shares |= dict(zip(clients, shares, strict=True))
         self._key_of |= dict.fromkeys(clients, info.key)
-        # A node that comes back under a new id takes its clients over from its former self.
+        # A node that returns under a new id keeps its clients.
         self._node_of |= dict.fromkeys(clients, node)

@@ -1,9 +1,9 @@
-"""What server and nodes send each other: one request to a node for each ask, and its answer.
+"""The messages between server and nodes: one request to a node for each ask, and its answer.
 
 A request carries the ids of the clients it is for, the messages to their contributions and, unless the node has it, the
 model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in the
-safetensors format; nothing is pickled. Both sides check what they receive: whatever does not have the expected form
-raises `BadMessageError`.
+safetensors format; nothing is pickled. Both sides check what they receive: anything else than the expected form raises
+`BadMessageError`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
 VERSION = 4
-"""Of this protocol; server and nodes must have the same."""
+"""The version of this protocol, which must be the same on server and nodes."""
 
 HEADER = 2**20
-"""Bytes that a message may have for names and shapes."""
+"""The maximum size of names and shapes in a message, in bytes."""
 
 CLIENT_BYTES = 512
-"""Bytes that a message may have for each client of the federation: public keys and shares."""
+"""The maximum size of public keys and shares in a message, in bytes per client of the federation."""
 
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
@@ -37,7 +37,7 @@ T = TypeVar("T", int, str, bool)
 
 @dataclass(frozen=True)
 class Packet:
-    """What a transport carries: plain values, and named bytes."""
+    """The unit that a transport carries: plain values, and named bytes."""
 
     values: Mapping[str, Value]
     blobs: Mapping[str, bytes] = field(default_factory=dict)
@@ -49,12 +49,12 @@ class NodeRequest:
 
     Attributes:
         token: identifies this request; the answer repeats it.
-        run: identifies the run, also after it was resumed.
+        run: identifies the run, even after it is resumed.
         seed, round: of the run.
         version: of the model.
-        names: the contributions that are asked for; none on a trip on which nothing is computed.
-        clients: who is asked.
-        memories: for each of the clients the digest of what it remembers, "" for nothing.
+        names: the requested contributions; none on a trip without computation.
+        clients: the clients that are asked.
+        memories: for each of the clients the digest of its memory, "" for none.
         keep: digests of further memories of these clients that the server may come back to.
         shares: for each of the clients its weight and objectives (see `share_text`); empty if all clients have
             weight 1 and own all objectives.
@@ -76,8 +76,7 @@ class NodeRequest:
     trip: str = ""
 
     def pack(self, messages: bytes, model: bytes | None, own: Mapping[int, bytes] = MappingProxyType({})) -> Packet:
-        """The request as it is sent, with the messages, the model unless the node has it, and what each client alone is
-        sent."""
+        """Encode the request with messages, model (unless the node has it), and messages to single clients."""
         values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
         blobs = {"messages": messages} if model is None else {"messages": messages, "model": model}
         return Packet({"protocol": VERSION, **values}, {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})
@@ -119,7 +118,7 @@ class NodeRequest:
         return request, messages, State(x, rest["buffers"], rest["counters"])
 
     def shares_of(self, i: int, M: int) -> tuple[dict[int, Share], list[float] | None]:
-        """Client i's share and the cohort's scales, or none of both, if all clients have weight 1 and own all."""
+        """Client i's share and the cohort's scales; neither if all clients have weight 1 and own all objectives."""
         if not self.shares:
             return {}, None
         if len(self.shares) != len(self.clients) or len(self.scales) != M:
@@ -130,8 +129,8 @@ class NodeRequest:
 
 @dataclass
 class Answer:
-    """What a node sends back: encoded replies, failures and new memories by client, or that it lacks the model; `late`
-    if it sent nothing in time."""
+    """A node's answer: encoded replies, failures and new memories by client, or that it lacks the model; `late` if it
+    sent nothing in time."""
 
     token: str
     needs_model: bool = False
@@ -169,7 +168,7 @@ def largest_message(sizes: Sizes, N: int = 0) -> int:
 
     Args:
         sizes: of the model.
-        N: the number of clients, if the message may tell something of each.
+        N: the number of clients, if the message may have data for each.
     """
     return 4 * sizes.M * sizes.model_bytes + HEADER + CLIENT_BYTES * N
 

@@ -1,4 +1,4 @@
-"""The engine for nodes on other machines: asks go to nodes, sums come back."""
+"""The engine for clients on nodes on other machines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Remote:
 
 
 class RemoteSession(TripSession):
-    """Requests to nodes, one for each node and ask; replies are checked, decoded and added up in client order."""
+    """A session that sends one request per node and ask; replies are checked, decoded and added up in client order."""
 
     def __init__(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes, settings: Remote) -> None:
         self.problem, self.channels = problem, with_client_test(channels, problem)
@@ -159,7 +159,7 @@ class RemoteSession(TripSession):
         )
 
     def _mismatch(self, info: NodeInfo) -> str | None:
-        """What keeps a node from taking part."""
+        """The reason why a node cannot take part; None if it can."""
         mine = describe(self.problem, self.sizes)
         for name in ("N", "objectives", "sizes"):
             if getattr(info, name) != getattr(mine, name):
@@ -168,7 +168,7 @@ class RemoteSession(TripSession):
 
 
 class OrderedSum:
-    """Adds up replies in client order, block by block as every engine does, so that the bits are the same.
+    """Adds up replies in client order, block by block like every engine, so that the bits are the same.
 
     A reply is decoded and added as soon as all clients before it have replied or failed, and not kept.
     """
@@ -190,7 +190,7 @@ class OrderedSum:
         self._waiting: dict[int, tuple[bytes, str | None] | str] = {}
 
     def fail(self, i: int, reason: str) -> None:
-        """Client i will not reply."""
+        """Record that client i will not reply."""
         self._waiting[i] = reason
         self._advance()
 
@@ -204,7 +204,7 @@ class OrderedSum:
         while self._blocks and self._blocks[0][0] in self._waiting:
             i = self._blocks[0].pop(0)
             outcome = self._waiting.pop(i)
-            # Whatever a sender from outside brings about is a failure of that sender.
+            # Any error caused by a remote sender counts as a failure of that sender.
             with self._on_failure.of_client(self._block.failures, i):
                 if isinstance(outcome, str):
                     raise ClientFailedError(outcome)
@@ -223,14 +223,14 @@ class OrderedSum:
 
 
 def _reference(digest: str | None) -> Message | None:
-    """What the server has in place of a client's memory, which is on its node: the digest."""
+    """The server's reference to a client's memory, which is on its node: the digest."""
     if digest is None:
         return None
     return Message(**{DIGEST: torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)})
 
 
 def _hex(reference: Message | None) -> str:
-    """The digest of a client's memory on its node, which the server has in place of the memory."""
+    """The digest of a client's memory, from the server's reference to it."""
     return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 

@@ -1,7 +1,7 @@
-"""What a node keeps on its own disk: the model, gradients between the asks of a round, and its clients' memories.
+"""A node's files: the model, gradients between the asks of a round, and its clients' memories.
 
-Some frameworks start a new process for every message, so nothing may live in a process. Each file carries a token of
-what it belongs to: nothing of another model, round or run is ever used. Only the node's user can read the files.
+Some frameworks start a new process for every message, so no state may be kept in a process. Each file has a token that
+identifies its model, round and run: data of another one are never used. Only the node's user can read the files.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fedcmoo.worker import Request, Worker
 
 DAY = 24 * 3600
 FORGET_AFTER = {"cache": DAY, "memory": 90 * DAY}
-"""Seconds after which the folder of a run that was not used any more is deleted, by the kind of its contents."""
+"""Seconds without use after which the folder of a run is deleted, by the kind of its contents."""
 
 
 class NodeStore:
     """The files of one node.
 
     Args:
-        parent: the folder in which the user's files are; None for the system's temporary folder.
+        parent: the folder of the user's files; None for the system's temporary folder.
     """
 
     def __init__(self, parent: Path | None) -> None:
@@ -85,7 +85,7 @@ class ModelCache(Folder):
     """The model of the latest request, and the gradients that were computed at it."""
 
     def write_model(self, version: str, model: State) -> None:
-        """Keep a model; gradients at the one before are deleted."""
+        """Keep a model; gradients at the previous one are deleted."""
         for old in self.path.glob("first-*"):
             old.unlink(missing_ok=True)
         self.write("model", version, model.arrays)
@@ -97,10 +97,10 @@ class ModelCache(Folder):
 
 
 class Memories(Folder):
-    """What stateful clients remember, in files named by client and digest: the server chooses which one is used.
+    """The memories of stateful clients, in files named by client and digest: the server chooses which one is used.
 
-    So a reply that the server did not use leaves no trace, and a server that goes back to its last checkpoint finds
-    the memories of that moment.
+    So a reply that the server did not use leaves no trace, and a server that returns to its last checkpoint finds the
+    memories of that time.
     """
 
     def load(self, i: int, digest: str) -> Message:

@@ -1,4 +1,4 @@
-"""Secure sums: the server learns what a cohort's codes add up to, and nothing else about any of them.
+"""Secure sums: the server learns the sum of a cohort's codes, and nothing else about any of them.
 
 The protocol of Bonawitz et al. `SecureClient` and `SecureServer` turn messages into messages, in four phases, each of
 which is a trip from the server to the clients and back:
@@ -9,9 +9,9 @@ which is a trip from the server to the clients and back:
     unmask      client -> server   shares: of the own mask's seed of those whose codes arrived, of the other seed of
                                    those who dropped out after `share`
 
-Masks in common cancel in the sum. More than two thirds of the clients must answer in each phase. A server that follows
-the protocol learns the sum alone, even together with any third of the clients. Keys that a known node did not sign are
-refused, so the server cannot take part as a client of its own making. The protocol does not stop clients from sending
+Common masks cancel in the sum. More than two thirds of the clients must answer in each phase. A server that follows the
+protocol learns only the sum, even together with any third of the clients. Keys that a known node did not sign are
+refused, so the server cannot take part as a fake client. The protocol does not stop clients from sending
 wrong codes, or a server from ending rounds.
 
 `Secure` is the stage that asks for it, `Party` is the clients' side in a worker or node, and

@@ -1,4 +1,4 @@
-"""A client's side of a secure sum."""
+"""The client's side of a secure sum."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class SecureClient:
 
     @property
     def n(self) -> int:
-        """How many clients advertised keys, this one among them; known from `share` on."""
+        """The number of clients that advertised keys, including this one; known from `share` on."""
         return len(self._keys)
 
     def save(self) -> Message:
-        """The client's state, for a node that keeps nothing in memory from one phase to the next.
+        """The client's state, for nodes that keep nothing in memory between phases.
 
         It holds the client's seeds: it must stay at the node, and be deleted when the sum is done.
         """
@@ -54,7 +54,7 @@ class SecureClient:
 
     @classmethod
     def load(cls, session: Session, i: int, node: NodeKey, saved: Message) -> SecureClient:
-        """The client whose state `save` returned."""
+        """Restore the client from the state that `save` returned."""
         client = cls(session, i, node)
         seeds = from_message(saved.part("seeds"), SEED, "the saved state")
         client._encryption, client._pair, client._own = (seeds[n] for n in range(3))
@@ -93,8 +93,8 @@ class SecureClient:
 
         Args:
             codes: this client's contribution.
-            bits: of a word of the sum.
-            shares: what the other clients that are still there encrypted for this one.
+            bits: the number of bits of a word of the sum.
+            shares: the shares that the remaining other clients encrypted for this one.
         """
         self._enter("mask")
         strangers = set(shares) - (set(self._keys) - {self.i})
@@ -112,7 +112,7 @@ class SecureClient:
     def unmask(self, survivors: Collection[int]) -> dict[int, bytes]:
         """Phase 4: for each client, one share: of its own mask's seed if its codes arrived, else of its pair masks'.
 
-        Never both of one client: who has both seeds can read its codes.
+        Both shares of one client are never revealed: with both seeds, its codes can be read.
 
         Args:
             survivors: the clients whose masked codes arrived.

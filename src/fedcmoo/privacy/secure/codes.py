@@ -1,4 +1,4 @@
-"""A client's reply as words that add up modulo 2^b: what is masked, summed and decoded in place of the arrays."""
+"""Codes of clients' replies: words that add up modulo 2^b, masked, summed and decoded in place of the arrays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fedcmoo.randomness import derive
 from fedcmoo.rounds import Sizes
 
 EXACT_BITS = 64
-"""Bits of an entry of the small arrays that need more than one grid: products of gradients, and losses."""
+"""The number of bits per entry of small arrays that need more than one grid: products of gradients, and losses."""
 
 FLOAT_ERROR = 1e-6
-"""More than what rotations in float32 add to a norm of 1."""
+"""An upper bound on what rotations in float32 add to a norm of 1."""
 
 LARGEST = 1e4
 """The largest norm of arrays that may not be clipped: losses."""
@@ -31,13 +31,13 @@ LARGEST = 1e4
 
 @dataclass(frozen=True)
 class Part:
-    """Some arrays of a reply, laid end to end and rounded to a grid.
+    """Some arrays of a reply, concatenated and rounded to a grid.
 
-    With further grids, each codes what the one before it has rounded off.
+    Each further grid codes the rounding error of the previous one.
 
     Attributes:
         fields: the arrays, by their names in the reply.
-        grids: the first one's bound is that of the arrays' joint norm.
+        grids: the grids; the bound of the first one is that of the arrays' joint norm.
         clippable: whether longer arrays are scaled down; otherwise they are an error.
     """
 
@@ -47,7 +47,7 @@ class Part:
 
     @property
     def count(self) -> int:
-        """Words of the code."""
+        """The number of words of the code."""
         return sum(grid.d for grid in self.grids)
 
     def encode(self, reply: Message, random: torch.Generator) -> Tensor:
@@ -70,8 +70,8 @@ class Part:
         }
 
     def _shortened(self, x: Tensor) -> Tensor:
-        """x within the bound that leaves room for the rounding, so that what is decoded of one client is within the
-        grid's own."""
+        """x scaled to a bound that leaves room for rounding, so that the decoded contribution of one client is within
+        the grid's bound."""
         grid, norm = self.grids[0], l2_norm([x])
         limit = grid.bound * (1 - REACH / grid.levels - FLOAT_ERROR)
         if norm <= limit:
@@ -89,8 +89,8 @@ class SumCode:
         channels: of the method's contributions.
         names: the contributions that are asked for.
         sizes: of the model.
-        n: how many clients are added at most.
-        seed: of the round, from which rotations that all clients share are drawn.
+        n: the maximum number of clients in a sum.
+        seed: the round's seed, from which the rotations common to all clients are drawn.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class SumCode:
 
     @property
     def count(self) -> int:
-        """Words of a code."""
+        """The number of words of a code."""
         return sum(part.count for part in self.parts)
 
     def encode(self, reply: Message, random: torch.Generator) -> Words:
-        """One client's reply; `random` is for the rounding."""
+        """The code of one client's reply; `random` is for the rounding."""
         return torch.cat([part.encode(reply, random) for part in self.parts]).numpy().astype(np.uint32)
 
     def decode(self, total: Words) -> dict[str, Tensor]:
@@ -133,7 +133,7 @@ class SumCode:
         d, grids = sum(_size(field) for field in fields.values()), []
         for k in range(count):
             grids.append(SharedGrid(d, self.n, bound, self._seed + 2 * k, self.secure.bits))
-            bound = grids[-1].step * math.sqrt(d)  # no rounding is further off
+            bound = grids[-1].step * math.sqrt(d)  # no rounding error is larger
         return grids
 
 

@@ -1,7 +1,7 @@
 """The keys of a secure sum: key agreement, encryption of shares, and signatures of the nodes.
 
 Every secret of the protocol is a seed of 16 bytes, so that it can be shared. Keys are derived from seeds and agreed
-secrets by HKDF with the session and the purpose, so no key serves twice.
+secrets by HKDF with the session and the purpose, so no key is used for two purposes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SEED = 16
 PUBLIC = 32
 SIGNATURE = 64
 TAG = 16
-"""Bytes that encryption adds."""
+"""The number of bytes that encryption adds."""
 
 NodeKey = Ed25519PrivateKey
-"""What a node signs with: the key of its identity."""
+"""The key with which a node signs: that of its identity."""
 
 
 def new_seed() -> bytes:
@@ -45,7 +45,7 @@ def public_key(seed: bytes, session: bytes) -> bytes:
 
 
 def agree(seed: bytes, peer: bytes, session: bytes, purpose: str) -> bytes:
-    """The key that the owner of a seed and the owner of the public key `peer` have in common for one purpose."""
+    """The key shared by the owners of a seed and of the public key `peer`, for one purpose."""
     try:
         secret = _private_key(seed, session).exchange(X25519PublicKey.from_public_bytes(peer))
     except ValueError as error:
@@ -54,12 +54,12 @@ def agree(seed: bytes, peer: bytes, session: bytes, purpose: str) -> bytes:
 
 
 def encrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
-    """Data for one receiver. Two clients share a key, and each uses it for one message, under a nonce of its own."""
+    """Encrypt data for one receiver. Two clients share a key, and each uses it for one message, with its own nonce."""
     return ChaCha20Poly1305(key).encrypt(_nonce(sender), data, _addresses(sender, receiver))
 
 
 def decrypt(key: bytes, data: bytes, sender: int, receiver: int) -> bytes:
-    """What `encrypt` was given; an error if anything was changed, or was meant for somebody else."""
+    """Decrypt the output of `encrypt`; an error if it was changed, or was meant for another receiver."""
     try:
         return ChaCha20Poly1305(key).decrypt(_nonce(sender), data, _addresses(sender, receiver))
     except InvalidTag:

@@ -21,12 +21,12 @@ def own_mask(seed: bytes, session: bytes, count: int) -> Words:
 
 
 def pair_mask(seed: bytes, peer: bytes, session: bytes, count: int) -> Words:
-    """The mask that two clients have in common; the one with the smaller number adds it, the other subtracts it."""
+    """The common mask of two clients; the one with the smaller number adds it, the other subtracts it."""
     return keystream(agree(seed, peer, session, "pair mask"), count)
 
 
 def pack(words: Words, bits: int) -> bytes:
-    """The lowest `bits` bits of each word, without gaps, the highest first."""
+    """Pack the lowest `bits` bits of each word without gaps, the highest first."""
     check_bits(bits)
     parts = []
     for start in range(0, len(words), BLOCK):
@@ -36,7 +36,7 @@ def pack(words: Words, bits: int) -> bytes:
 
 
 def unpack(data: bytes, bits: int, count: int, sender: str) -> Words:
-    """The words that `pack` was given, reduced modulo 2^bits."""
+    """Unpack the words given to `pack`, reduced modulo 2^bits."""
     check_bits(bits)
     if len(data) != packed_bytes(bits, count):
         raise BadMessageError(
@@ -55,11 +55,11 @@ def unpack(data: bytes, bits: int, count: int, sender: str) -> Words:
 
 
 def packed_bytes(bits: int, count: int) -> int:
-    """The size of what `pack` makes."""
+    """The size of the output of `pack`."""
     return -(-bits * count // 8)
 
 
 def check_bits(bits: int) -> None:
-    """Raise unless words may have so many bits."""
+    """Raise unless words may have this many bits."""
     if not 1 <= bits <= 32:
         raise ValueError(f"words must have from 1 to 32 bits, but got {bits}; fewer bits a code or fewer clients help")

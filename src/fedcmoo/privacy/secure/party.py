@@ -1,4 +1,4 @@
-"""The clients' side of secure sums in a worker or node: what they answer on each trip."""
+"""The clients' side of secure sums in a worker or node: their answers on each trip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVER = "the server"
 
 
 class States(Protocol):
-    """Where clients keep their secrets from one trip to the next: named arrays with a token."""
+    """Storage of clients' secrets from one trip to the next: named arrays with a token."""
 
     def write(self, name: str, token: str, arrays: Mapping[str, Tensor]) -> None: ...
 
@@ -33,7 +33,7 @@ class States(Protocol):
 
 
 class InMemory:
-    """States in this process."""
+    """States kept in the memory of this process."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[str, dict[str, Tensor]]] = {}
@@ -85,9 +85,9 @@ class Party:
         Args:
             i: the client.
             trip: "advertise", "share", "mask" or "unmask".
-            message: what the server sent it.
+            message: the server's message to the client.
             names: the contributions that are asked for.
-            compute: the client's reply to the ask itself; called on the trip "mask" alone.
+            compute: the client's reply to the ask itself; called only on the trip "mask".
             seed: of the round, the same at all clients and the server.
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
@@ -102,7 +102,7 @@ class Party:
             if saved is None:
                 raise BadMessageError(f"client {i} must have advertised keys in this secure sum, but has not")
             client = SecureClient.load(session, i, self.node, Message(**saved))
-            self.states.delete(name)  # nothing of it is ever used twice, whatever the server asks next
+            self.states.delete(name)  # so that it is never used twice, whatever the server asks next
             answer = self._answer(client, trip, message, names, compute, seed)
         if trip != "unmask":
             self.states.write(name, token, client.save())

@@ -1,4 +1,4 @@
-"""What client and server of a secure sum agree on: the session, its public keys, and how many clients it needs."""
+"""The common part of client and server in a secure sum: the session, its public keys, and the threshold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ID = 16
 
 
 class SecureSumError(TooFewRepliesError):
-    """A secure sum that cannot be completed: too few clients answered, or shares were wrong."""
+    """A secure sum cannot be completed: too few clients answered, or shares were wrong."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Session:
     """One secure sum.
 
     Args:
-        id: bytes that no other sum has.
-        smallest: fewer clients than this never make a sum.
-        nodes: the public keys of all nodes; client i is of node i modulo their number. None of them for any client,
-            with the key that its node claims to have.
+        id: bytes that are unique to this sum.
+        smallest: the minimum number of clients in a sum.
+        nodes: the public keys of all nodes; client i belongs to node i modulo their number. If empty, any client is
+            accepted, with the key that its node claims.
     """
 
     id: bytes
@@ -34,14 +34,14 @@ class Session:
     nodes: tuple[bytes, ...] = ()
 
     def threshold(self, n: int) -> int:
-        """How many of n clients must answer in every phase: more than two thirds.
+        """The number of n clients that must answer in every phase: more than two thirds.
 
         Fewer than that, colluding with the server, cannot recover a seed.
         """
         return max(self.smallest, 2 * n // 3 + 1)
 
     def check_count(self, count: int, n: int, phase: str) -> None:
-        """Raise unless so many of n clients are enough."""
+        """Raise unless this many of n clients are enough."""
         least = self.threshold(n)
         if count < least:
             raise SecureSumError(
@@ -54,20 +54,20 @@ KEYS = 4 * PUBLIC + SIGNATURE
 """Bytes of a client's public keys."""
 
 ENCRYPTED = 2 * SHARE + TAG
-"""Bytes of two shares that are encrypted."""
+"""The size in bytes of two encrypted shares."""
 
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a client publishes in a session.
+    """The public keys of a client in a session.
 
     Attributes:
-        encryption: others encrypt shares for the client with it.
-        pair: masks that the client has in common with each other client are agreed with it.
-        own: belongs to the seed of the client's own mask. Nothing is agreed with it; it lets the server check the seed
-            that it puts together from shares.
+        encryption: the key with which others encrypt shares for the client.
+        pair: the key for agreeing on the common masks with each other client.
+        own: the public key of the seed of the client's own mask, with which the server checks the seed that it recovers
+            from shares.
         node: the public key of the client's node.
-        signature: by the node, of all this, the session and the client.
+        signature: the node's signature of all these keys, the session and the client.
     """
 
     encryption: bytes
@@ -88,7 +88,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKeys:
-        """Read what `to_bytes` wrote; `check` says whether that makes sense."""
+        """Read what `to_bytes` wrote; `check` validates it."""
         encryption, pair, own, node = (data[start : start + PUBLIC] for start in range(0, 4 * PUBLIC, PUBLIC))
         return cls(encryption, pair, own, node, signature=data[4 * PUBLIC :])
 

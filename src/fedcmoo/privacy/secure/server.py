@@ -16,15 +16,14 @@ from fedcmoo.privacy.secure.sharing import SHARE, combine
 class SecureServer:
     """Adds up masked codes, and removes the masks from the sum.
 
-    In each phase, first the replies are added, in any order; then the method named after what clients need next closes
-    the phase. A client whose reply did not come is out. A reply that is not as it must be raises `BadMessageError` and
-    counts as missing.
+    In each phase, the replies are added first, in any order; then the method named after the clients' next input closes
+    the phase. A client without a reply is excluded. An invalid reply raises `BadMessageError` and counts as missing.
 
     Args:
         session: the sum.
-        keys: of all clients that advertised some, checked: what every client needs for phase 2.
-        count: codes of a client.
-        bits: of a word of the sum.
+        keys: the checked keys of all clients that advertised, which every client needs for phase 2.
+        count: the number of codes of a client.
+        bits: the number of bits of a word of the sum.
     """
 
     def __init__(self, session: Session, keys: Mapping[int, PublicKeys], count: int, bits: int) -> None:
@@ -37,19 +36,19 @@ class SecureServer:
         self._revealed: dict[int, Mapping[int, bytes]] = {}
 
     def add_shares(self, i: int, shares: Mapping[int, bytes]) -> None:
-        """Phase 2: what client i encrypted for the others."""
+        """Phase 2: add the shares that client i encrypted for the others."""
         self._check_sender(i, self._keys)
         if set(shares) != set(self._keys) - {i}:
             raise BadMessageError(f"client {i} must send shares for every other client of the sum, but did not")
         self._encrypted[i] = dict(shares)
 
     def shares(self) -> dict[int, dict[int, bytes]]:
-        """What each client needs for phase 3: by receiver, the encrypted shares by sender."""
+        """The clients' input for phase 3: by receiver, the encrypted shares by sender."""
         self._check_count(self._encrypted, "share")
         return {i: {j: shares[i] for j, shares in self._encrypted.items() if j != i} for i in self._encrypted}
 
     def add_codes(self, i: int, packed: bytes) -> None:
-        """Phase 3: the masked codes of client i, added up at once."""
+        """Phase 3: add the masked codes of client i to the sum."""
         self._check_sender(i, self._encrypted)
         if i in self._survivors:
             raise BadMessageError(f"client {i} must send its codes once, but sent them again")
@@ -57,12 +56,12 @@ class SecureServer:
         self._survivors.add(i)
 
     def survivors(self) -> list[int]:
-        """What every client needs for phase 4: whose codes arrived."""
+        """The clients' input for phase 4: the clients whose codes arrived."""
         self._check_count(self._survivors, "mask")
         return sorted(self._survivors)
 
     def add_revealed(self, i: int, shares: Mapping[int, bytes]) -> None:
-        """Phase 4: client i's share of one seed of each client."""
+        """Phase 4: add client i's share of one seed of each client."""
         self._check_sender(i, self._survivors)
         if set(shares) != set(self._encrypted) or any(len(share) != SHARE for share in shares.values()):
             raise BadMessageError(f"client {i} must reveal {SHARE} bytes for each client of the sum, but did not")

@@ -1,4 +1,4 @@
-"""Shares of seeds: any `threshold` of them give a seed back, fewer say nothing about it.
+"""Secret sharing of seeds: any `threshold` shares recover a seed, fewer reveal nothing about it.
 
 A seed is 8 words of 16 bits. Each word is the constant term of a polynomial over GF(2^16) whose other coefficients come
 from the operating system's randomness; the share of the p-th client is the polynomials' values at p (Shamir). Sums in
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHARE = 16
-"""Bytes of a share, as many as of a seed."""
+"""The number of bytes of a share, the same as of a seed."""
 
 ORDER = 2**16 - 1
-"""Of the field's multiplicative group, and the largest number of clients."""
+"""The order of the field's multiplicative group, and the largest number of clients."""
 
 POLYNOMIAL = 0x1100B
 """x^16 + x^12 + x^3 + x + 1, of which x is a primitive root."""
@@ -31,7 +31,7 @@ Field = NDArray[np.uint16]
 
 
 def split(seed: bytes, clients: Sequence[int], threshold: int) -> dict[int, bytes]:
-    """A share of the seed for each client."""
+    """Split a seed into a share for each client."""
     if not 1 <= threshold <= len(clients) <= ORDER:
         raise ValueError(f"threshold must be from 1 to {len(clients)}, the clients, at most {ORDER}; got {threshold}")
     coefficients = _field(secrets.token_bytes((threshold - 1) * SHARE) + seed).reshape(threshold, -1)
@@ -43,12 +43,12 @@ def split(seed: bytes, clients: Sequence[int], threshold: int) -> dict[int, byte
 
 
 def combine(shares: Mapping[int, Mapping[int, bytes]], clients: Sequence[int], threshold: int) -> dict[int, bytes]:
-    """The seeds of several owners, from the shares that at least `threshold` clients hold of each.
+    """Recover the seeds of several owners from the shares that at least `threshold` clients hold of each.
 
     Args:
         shares: by the client that holds them, its shares by owner; every holder has one of every owner.
-        clients: those among whom the seeds were split.
-        threshold: how many shares give a seed back.
+        clients: the clients among which the seeds were split.
+        threshold: the number of shares that recover a seed.
     """
     position = {i: p for p, i in enumerate(sorted(clients), start=1)}
     holders = sorted(shares)[:threshold]
@@ -87,7 +87,7 @@ def _field(data: bytes) -> Field:
 
 @cache
 def _tables() -> tuple[Field, Field]:
-    """The powers of x, twice around, and the logarithms of all elements; that of 0 has no meaning."""
+    """The powers of x, for two cycles, and the logarithms of all elements; that of 0 has no meaning."""
     powers, element = np.empty(2 * ORDER, dtype=np.uint16), 1
     for k in range(ORDER):
         powers[k] = powers[k + ORDER] = element

@@ -1,4 +1,4 @@
-"""The setting that makes sums secure, as a stage of every channel."""
+"""The settings of secure sums, as a stage of every channel."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 
 SMALLEST = 3
-"""Two clients know each other's codes from their sum."""
+"""The smallest allowed cohort: two clients could derive each other's codes from their sum."""
 
 
 @dataclass(frozen=True)
 class Secure(Stage):
-    """Secure aggregation: of each contribution the server learns the sum over the cohort, and no single reply.
+    """Secure aggregation: the server learns the sum of each contribution over the cohort, but no single reply.
 
-    Clients round what they send to integers that add up modulo 2^bits (see `SharedGrid`) and mask them. The grid needs
-    a bound on the norm of a client's contribution: that of `Clip` or of differential privacy, where there is one, and
-    `bound` otherwise. Clients clip to it; the server cannot check that they do.
+    Clients round their contributions to integers that add up modulo 2^bits (see `SharedGrid`) and mask them. The grid
+    needs a bound on the norm of a client's contribution: that of `Clip` or of differential privacy, if there is one,
+    and `bound` otherwise. Clients clip to it; the server cannot check that they do.
 
     Args:
-        bits: of an entry on the wire, from 8 to 32. The sum over the cohort must fit into them. With 32 bits the error
-            is that of float32 numbers; fewer need a bound that is not far above the norms that occur.
-        bound: of the norm of what a client contributes.
-        smallest: a cohort of fewer clients gives no sum.
-        nodes: the public keys of all nodes, by their partition, in hexadecimal digits. With them the server cannot take
-            part with clients of its own; without, a client believes the server who the others are.
+        bits: the number of bits of an entry as sent, from 8 to 32. The sum over the cohort must fit into them. With 32
+            bits the error is that of float32 numbers; fewer need a bound that is not far above the norms that occur.
+        bound: the bound on the norm of a client's contribution.
+        smallest: the minimum number of clients in a sum.
+        nodes: the public keys of all nodes, by their partition, in hexadecimal digits. With them, the server cannot add
+            fake clients; without them, clients trust the server about the others' identities.
     """
 
     bits: int = 32

@@ -1,4 +1,4 @@
-"""Tables of bytes, one row for each client, as messages: so keys and shares travel, and so a client's state is kept."""
+"""Tables of bytes, one row for each client, as messages: the format of keys, shares and clients' states."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 
 
 def from_bytes(data: bytes) -> Tensor:
-    """Bytes as they are sent, uint8 [n]."""
+    """Convert bytes to the array that is sent, uint8 [n]."""
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
 
 
 def to_bytes(array: Tensor) -> bytes:
-    """What `from_bytes` was given."""
+    """Convert the array back to the bytes given to `from_bytes`."""
     return array.numpy().tobytes()
 
 
 def to_message(rows: Mapping[int, bytes]) -> Message:
-    """Rows of one length, by client.
+    """Convert rows of equal length, by client, to a message.
 
     >>> from_message(to_message({3: b"ab", 1: b"cd"}), length=2, sender="the server")
     {1: b'cd', 3: b'ab'}
@@ -34,7 +34,7 @@ def to_message(rows: Mapping[int, bytes]) -> Message:
 
 
 def from_message(message: Message, length: int, sender: str) -> dict[int, bytes]:
-    """What `to_message` was given, if its rows have this length."""
+    """Convert a message back to the rows given to `to_message`, if they have this length."""
     check(message, {"clients": Field((None,), torch.int64), "rows": Field((None, None), torch.uint8)}, sender)
     clients, rows = message["clients"].tolist(), message["rows"]
     if rows.shape != (len(clients), length if clients else 0):
