@@ -115,8 +115,8 @@ class Method(ABC):
         in every round, with 1 / (b - a) as the minimum.
 
         >>> from fedcmoo import FedAvg
-        >>> [FedAvg(decay=[2, 6]).rate(t) for t in range(8)]
-        [1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.25, 0.25]
+        >>> tuple(FedAvg(decay=[2, 6]).rate(t) for t in range(8))
+        (1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.25, 0.25)
         """
         if self.decay is None:
             return 1.0
