@@ -167,8 +167,7 @@ class Client:
         change of private parameters after it.
 
         Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
-        first step reuses the gradient of phase one. `correct` may change the gradient of every step. Afterwards, the
-        model's buffers are those of the client.
+        first step reuses the gradient of phase one. `correct` may change the gradient of every step.
         """
         model = self.model
         optimizer_state: dict[str, Tensor] = {}

@@ -101,7 +101,7 @@ def fit(
             "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
         )
     if resume and folder is None:
-        raise ValueError("resume needs the folder of the run to go on with")
+        raise ValueError("resume needs the folder of the run to continue")
     settings = config or {
         "problem": {"name": problem.name},
         "method": described(algorithm, METHODS),

@@ -29,9 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_blocks(page: str, folder: Path) -> None:
     """Blocks share a folder but no names. One that starts with `# name.py` is saved there, too. Runs are shortened."""
-    for block in blocks(page):
-        if block.language != "python":
-            continue
+    python = [block for block in blocks(page) if block.language == "python"]
+    assert python
+    for block in python:
         if name := re.match(r"# (\w+\.py)\n", block.text):
             (folder / name[1]).write_text(block.text)
         code = compile("\n" * block.line + re.sub(r"\brounds=\d+", "rounds=2", block.text), page, "exec")
