@@ -33,6 +33,8 @@ class FSMGDAMVR(FSMGDA):
     Args:
         beta: the share of the old direction; 1 - beta in the paper.
 
+    Deviation: the recursion is that of a public implementation; it has not been compared with the paper's text.
+
     References:
         Zhao, You, Dao and Peng. A momentum-based variance-reduced algorithm for federated multiobjective optimization.
         arXiv:2608.22945, 2026.
