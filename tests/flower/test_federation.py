@@ -197,7 +197,7 @@ def silent(message, context, call_next):
     return reply
 
 
-app = client_app(problem, method, mods=[silent], stages=CONFIG.client_stages)
+app = client_app(problem, method, mods=[silent], stages=CONFIG.stages)
 '''
 
 

@@ -7,23 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.options import (
-    AsJson,
-    ConfigFile,
-    DataFolder,
-    ProblemName,
-    Seed,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    out,
-    print_json,
-)
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AsJson, err, errors_for_people, out, print_json
 
 
+@with_options("problem", "seed", "config", "sets", "small", "data")
 def gram(
-    problem: ProblemName = None,
+    options: Options,
     method: Annotated[
         str | None,
         typer.Option("--method", "-m", help="one that estimates a Gram matrix", show_default="fedcmoo-pref"),
@@ -34,24 +24,18 @@ def gram(
         str, typer.Option(help="uploads in multiples of d, separated by commas")
     ] = "1,0.3,0.1,0.03,0.01",
     only: Annotated[str | None, typer.Option(help="parts of estimators' names, separated by commas")] = None,
-    seed: Seed = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and gram.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train, and compare every Gram estimator at equal uploads: error, bytes, time and memory."""
     from fedcmoo.bench.gram import bench_gram
     from fedcmoo.callbacks import ProgressBar
-    from fedcmoo.cli.resolving import given, numbers, resolve
+    from fedcmoo.cli.resolving import numbers
     from fedcmoo.files import write_json
     from fedcmoo.methods import FedCMOO, FedCMOOPref
 
     with errors_for_people():
-        options = given(rounds=rounds, seed=seed, data=data and str(data))
-        chosen = resolve(problem, method or "fedcmoo-pref", config, small, sets or [], options)
+        chosen = options.resolve(method or "fedcmoo-pref", {"rounds": rounds})
         if not isinstance(chosen.method, (FedCMOO, FedCMOOPref)):
             raise ValueError(
                 f"--method must be one that estimates a Gram matrix, but got {type(chosen.method).__name__}"

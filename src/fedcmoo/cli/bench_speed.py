@@ -7,24 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.options import (
-    AsJson,
-    ConfigFile,
-    DataFolder,
-    ProblemName,
-    Seed,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    out,
-    print_json,
-)
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AsJson, err, errors_for_people, out, print_json
 from fedcmoo.settings import SettingsError
 
 
+@with_options("problem", "seed", "config", "sets", "small", "data")
 def speed(
-    problem: ProblemName = None,
+    options: Options,
     rounds: Annotated[int, typer.Option(help="rounds measured on each engine")] = 8,
     workers: Annotated[
         list[int] | None, typer.Option(help="sizes of the pool to measure", show_default="one a core")
@@ -32,17 +22,11 @@ def speed(
     quick: Annotated[bool, typer.Option("--quick", help="three rounds, and less growth")] = False,
     growing: Annotated[bool, typer.Option("--growth/--no-growth", help="measure how rounds grow")] = True,
     trace: Annotated[Path | None, typer.Option("--profile", help="write a trace of one local round there")] = None,
-    seed: Seed = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the figure and speed.json go")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure rounds by phase and engine beside a plain PyTorch loop, and how they grow with the problem."""
     from fedcmoo.bench.speed import GROWTH, bench_speed, profile
-    from fedcmoo.cli.resolving import given, resolve
     from fedcmoo.engines import Engine, Local, Pool
     from fedcmoo.engines.pool import usable_cores
     from fedcmoo.files import write_json
@@ -50,9 +34,7 @@ def speed(
     from fedcmoo.training import cohort_size
 
     with errors_for_people():
-        chosen = resolve(
-            problem, "fedcmoo", config, small, sets or [], given(rounds=rounds, seed=seed, data=data and str(data))
-        )
+        chosen = options.resolve("fedcmoo", {"rounds": rounds})
         if not isinstance(chosen.method, FedCMOO):
             raise SettingsError(f"the speed of fedcmoo is measured, but method.name is {type(chosen.method).__name__}")
         built = chosen.build()
@@ -67,7 +49,7 @@ def speed(
             clients_per_round=n,
             growth={what: values[: 3 if quick else None] for what, values in GROWTH.items() if growing},
             repeats=1 if quick else 3,
-            say=lambda text: err.print(text),
+            say=err.print,
         )
         if trace is not None:
             profile(built, chosen.method, n, trace)

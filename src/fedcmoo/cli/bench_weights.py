@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.options import AsJson, DataFolder, Rounds, Seeds, err, errors_for_people, out, print_json
-
-if TYPE_CHECKING:
-    from fedcmoo.callbacks import Callback
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AGAIN, AsJson, Seeds, errors_for_people, out, print_json, progress
 
 
+@with_options("rounds", "data")
 def weights(
+    options: Options,
     rules: Annotated[
         str | None,
         typer.Option(
@@ -24,8 +24,6 @@ def weights(
         str | None, typer.Option(help="ready-made problems, separated by commas", show_default="the suite")
     ] = None,
     seeds: Seeds = "0,1,2",
-    rounds: Rounds = None,
-    data: DataFolder = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="the folder of the runs")] = Path("runs/bench-weights"),
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +32,7 @@ def weights(
     Each run has its own folder; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.weights import SUITE, Suite
-    from fedcmoo.cli.resolving import different, given, known, seed_numbers
+    from fedcmoo.cli.resolving import different, known, seed_numbers
     from fedcmoo.config import variants
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.files import write_atomically, write_json
@@ -42,20 +40,14 @@ def weights(
     from fedcmoo.weights.scalarization import SCALARIZATIONS
 
     every = {**WEIGHTS, **SCALARIZATIONS}
-    with errors_for_people():
+    with errors_for_people(AGAIN):
         chosen = different("--rules", rules) if rules else [name for name in every if name != "krum"]
         on = different("--problems", problems) if problems else SUITE
         for rule in chosen:
             known("weighting rule", rule, every)
         for problem in on:
             known("problem", problem, [*PROBLEMS, *variants()])
-        over = given(rounds=rounds, data=data and str(data))
-        suite = Suite(folder, seed_numbers(seeds), over, _with_progress)
-        try:
-            bench = suite.bench(chosen, on)
-        except KeyboardInterrupt:
-            err.print("interrupted; what is done is saved. The same command goes on with it.")
-            raise typer.Exit(130) from None
+        bench = Suite(folder, seed_numbers(seeds), options.given(), progress).bench(chosen, on)
         table = bench.overview()
         write_json(folder / "weights.json", bench.summary())
         write_atomically(folder / "weights.md", table.markdown().encode())
@@ -66,10 +58,3 @@ def weights(
         else:
             out.print(table)
             out.print(f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run", soft_wrap=True)
-
-
-def _with_progress(name: str) -> list[Callback]:
-    from fedcmoo.callbacks import ProgressBar
-
-    err.print(f"{name}:")
-    return [ProgressBar(err)]

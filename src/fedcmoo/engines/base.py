@@ -96,15 +96,6 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
     }
 
 
-def check_trips(engine: Engine) -> None:
-    """Raise ValueError unless the engine supports asks of several trips, which secure sums need."""
-    if not getattr(engine, "several_trips", False):
-        raise ValueError(
-            "secure sums are for nodes on other machines, and for tests on the engine 'local', but the engine is "
-            f"{type(engine).__name__}, whose workers all belong to one user"
-        )
-
-
 class BlockSession(Session):
     """A session that splits the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
