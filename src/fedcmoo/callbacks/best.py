@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from scipy.stats import rankdata
@@ -14,6 +14,7 @@ from fedcmoo.client_scores import STATISTICS, statistic
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.history import Record
 from fedcmoo.run_folder import save_model
+from fedcmoo.validation import check_literals
 
 BEST = "best.safetensors"
 RANK = "rank"
@@ -42,8 +43,7 @@ class Best(Callback):
     statistic: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.split not in get_args(Split):
-            raise ValueError(f"split must be 'validation', 'test' or 'client_test', but got {self.split!r}")
+        check_literals(self)
         if self.statistic not in STATISTICS:
             raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, but got {self.statistic!r}")
 

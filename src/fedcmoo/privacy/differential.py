@@ -21,6 +21,7 @@ from fedcmoo.privacy.sampling import SAMPLINGS
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
+from fedcmoo.validation import check_literals, positive
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds accounted for. Unlike checkpoints, it is never rolled back."""
@@ -66,10 +67,9 @@ class DifferentialPrivacy(Stage):
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, 0.5 if self.delta is None else self.delta)
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, but got {self.sampling!r}")
-        if self.noise is not None and not self.noise > 0:
-            raise ValueError(f"noise must be positive, but got {self.noise}")
+        check_literals(self)
+        if self.noise is not None:
+            positive(noise=self.noise)
         self.clipping()
 
     def of(self, contribution: Contribution) -> Stage:
