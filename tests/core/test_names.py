@@ -57,6 +57,7 @@ def test_wrong_names_and_classes_are_told() -> None:
         fit(FedAvg(), "fedavg")  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_folder_has_what_the_command_line_leaves(tmp_path: Path) -> None:
     result = fit(classification(), FedAvg(local_steps=2), 3, folder=tmp_path, seed=7, engine=Local())
     names = {path.name for path in tmp_path.iterdir()}

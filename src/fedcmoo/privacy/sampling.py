@@ -79,8 +79,8 @@ class FixedSize(Sampling):
     """n of the N clients, uniformly without replacement.
 
     The guarantee makes it hard to distinguish two federations that differ in one client. Replacing one changes a sum by
-    up to 2 C, so the accountant uses the noise multiplier z / 2. The known bounds for this kind of sampling are far from
-    tight: `Poisson` gives a much smaller ε for the same noise.
+    up to 2 C, so the accountant uses the noise multiplier z / 2. The known bounds for this kind of sampling are far
+    from tight: `Poisson` gives a much smaller ε for the same noise.
 
     References:
         Wang, Balle and Kasiviswanathan. Subsampled Rényi differential privacy and analytical moments accountant.
