@@ -62,7 +62,7 @@ class Client:
         new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
-        scales: P / P_k of the cohort for each objective; None if all are 1.
+        scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
     """
 
     problem: Problem
