@@ -41,7 +41,7 @@ def fit(
     checkpoint_every: int = 10,
     resume: bool = False,
     privacy: DifferentialPrivacy | None = None,
-    secure: bool = False,
+    secure: bool | Secure = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
     on_failure: FailureRule | str = "stop",
@@ -67,7 +67,8 @@ def fit(
         resume: continue from the checkpoint in `folder`; results are bit for bit those of an uninterrupted run.
         privacy: differential privacy, such as `DifferentialPrivacy(epsilon=8.0)`; cohorts and noise are then not
             derived from the seed.
-        secure: secure aggregation: the server learns sums over cohorts, but no single reply.
+        secure: secure aggregation: the server learns sums over cohorts, but no single reply. True for the defaults of
+            `Secure`.
         stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)` for a
             bound on what one client contributes, or `TrimmedMean()` against hostile clients.
         acceptance: the rule by which the model of a round replaces the previous one; by default, it must be finite and
@@ -103,7 +104,7 @@ def fit(
         "download": download,
     }
     problem.check()
-    stages = [*stages, *([Secure()] if secure else []), *([] if privacy is None else [privacy])]
+    stages = [*stages, *(stage for stage in (Secure() if secure is True else secure, privacy) if stage)]
     server = _new_server(problem, algorithm, seed, rule, download)
     private = PrivateRun.of(stages, algorithm.releases, problem, n, rounds)
     channels = algorithm.channels(stages if private is None else private.stages)
