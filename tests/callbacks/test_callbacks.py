@@ -144,9 +144,10 @@ def test_wandb_gets_settings_and_curves(tmp_path: Path, monkeypatch: pytest.Monk
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     logger = WandB("tests", mode="offline", dir=str(tmp_path))
-    fit(classification(), METHOD, 3, evaluate_every=1, callbacks=[logger], engine=Local())
+    result = fit(classification(), METHOD, 3, evaluate_every=1, callbacks=[logger], engine=Local())
     (folder,) = tmp_path.glob("wandb/offline-run-*")
     (log,) = folder.glob("*.wandb")
     written = log.read_bytes()
     assert b"test/loss/first" in written
-    assert json.dumps(METHOD.client_lr).encode() in written
+    for value in (METHOD.client_lr, *(record.scores["first"]["loss"] for record in result.history if record.scores)):
+        assert json.dumps(value).encode() in written
