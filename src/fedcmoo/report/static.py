@@ -123,7 +123,8 @@ def _settled(panel: Panel) -> tuple[float, float] | None:
     if ROUND not in panel.axes:
         return None
     last = max(max(line.x[ROUND], default=0) for line in panel.lines)
-    early, late = [], []
+    early: list[float] = []
+    late: list[float] = []
     for line in panel.lines:
         for values in (line.y, line.low, line.high):
             for at, value in zip(line.x[ROUND], values, strict=False):
