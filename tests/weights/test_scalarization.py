@@ -18,6 +18,7 @@ from fedcmoo.weights.scalarization import (
     COSMOS,
     DWA,
     FAMO,
+    IMTLL,
     PBI,
     GeometricMean,
     LossRule,
@@ -86,17 +87,17 @@ def test_famo_has_the_weights_of_torchjd(torchjd: Any) -> None:
         assert np.allclose(FAMO()(losses, memory), gradient(theirs, losses), atol=1e-6)
 
 
-def test_uncertainty_weighting_has_the_weights_of_torchjd(torchjd: Any) -> None:
-    theirs = torchjd.UW(3).double()
+@pytest.mark.parametrize(("rule", "name"), [(UncertaintyWeighting, "UW"), (IMTLL, "IMTLL")])
+def test_learnt_scales_have_the_weights_of_torchjd(rule: Callable[..., LossRule], name: str, torchjd: Any) -> None:
+    theirs = getattr(torchjd, name)(3).double()
     memory: dict[str, Tensor] = {}
     for losses in LOSSES:
-        ours = UncertaintyWeighting(lr=0.1)(losses, memory)
+        ours = rule(lr=0.1)(losses, memory)
+        optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
         theirs(torch.from_numpy(losses)).backward()
-        with torch.no_grad():
-            theirs.log_var -= 0.1 * theirs.log_var.grad
-        theirs.log_var.grad = None
+        optimizer.step()
         assert np.allclose(ours, gradient(theirs, losses))
-        theirs.log_var.grad = None
+        optimizer.zero_grad()
 
 
 def test_uncertainty_weights_tend_to_one_over_the_losses() -> None:

@@ -167,15 +167,12 @@ class DWA(LossRule):
 class UncertaintyWeighting(LossRule):
     """Σ_k ½ exp(-s_k) F_k + ½ s_k with learnt log-variances s: w_k ∝ exp(-s_k), which tends to 1 / F_k.
 
-    IMTL-L is the same rule with -s and twice the rate.
-
     Args:
         lr: the learning rate of the gradient steps on s, one per round.
 
     References:
         Kendall, Gal and Cipolla. Multi-task learning using uncertainty to weigh losses for scene geometry and
         semantics. CVPR 2018.
-        Liu, Li, Kuang, Xue, Chen, Yang, Liao and Zhang. Towards impartial multi-task learning. ICLR 2021 (IMTL-L).
     """
 
     lr: float = 0.025
@@ -188,6 +185,18 @@ class UncertaintyWeighting(LossRule):
         s = s - self.lr * 0.5 * (1 - np.exp(-s) * losses)
         _keep(memory, log_variances=s)
         return softmax(-s)
+
+
+@dataclass(frozen=True)
+class IMTLL(UncertaintyWeighting):
+    """IMTL-L: Σ_k exp(s_k) F_k - s_k with learnt s, which is twice the loss of uncertainty weighting at -s.
+
+    References:
+        Liu, Li, Kuang, Xue, Chen, Yang, Liao and Zhang. Towards impartial multi-task learning. ICLR 2021.
+    """
+
+    def __call__(self, losses: Vector, memory: Memory) -> Vector:
+        return UncertaintyWeighting(2 * self.lr)(losses, memory)
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,7 @@ SCALARIZATIONS: dict[str, type[LossRule]] = {
     "famo": FAMO,
     "smooth-tchebycheff": SmoothTchebycheff,
     "uncertainty": UncertaintyWeighting,
+    "imtl-l": IMTLL,
     "dwa": DWA,
     "geometric-mean": GeometricMean,
     "cosmos": COSMOS,
