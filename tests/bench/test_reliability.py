@@ -49,6 +49,7 @@ def test_what_is_accepted_and_not_finite_would_be_counted(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(fuzz, "add_reply", accept_anything)
     monkeypatch.setattr(fuzz, "mutated", lambda data, other, chance: Message().encode())
+    monkeypatch.setattr(fuzz, "rewritten", lambda data, chance: Message().encode())
     outcome = fuzzed_messages(5, seed=0)
     assert not outcome.passed
     assert "not finite" in outcome.broken[0]
