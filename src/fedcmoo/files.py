@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 UNFINISHED = ".unfinished"
 """The suffix of files that are still being written."""
@@ -72,6 +72,21 @@ def remove_unfinished(folder: Path) -> None:
     """Delete partial files of killed processes in a folder that no other process writes to."""
     for stray in folder.glob(f".*{UNFINISHED}"):
         stray.unlink(missing_ok=True)
+
+
+def lock_folder(folder: Path) -> IO[str]:
+    """Lock a folder for one process at a time; the system releases the lock when the process ends."""
+    file = (folder / ".lock").open("w")
+    try:
+        import fcntl
+    except ImportError:  # Windows: without protection
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
+    return file
 
 
 def _sync(folder: Path) -> None:

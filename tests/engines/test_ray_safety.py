@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray")
+
+from fedcmoo.engines.ray import _session_folder
 
 RUN = """
 import os, sys
@@ -73,3 +77,20 @@ def test_ray_listens_on_loopback_alone_and_leaves_no_session() -> None:
     assert set(addresses) <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert not folder.exists()
     assert not folder.parent.exists()
+
+
+@needs_proc
+def test_the_session_of_a_killed_process_goes_with_the_next_one() -> None:
+    code = RUN + "\nimport signal\nsys.stdout.flush()\nos.kill(os.getpid(), signal.SIGKILL)"
+    killed = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    session = Path(killed.stdout.split()[1]).parent
+    assert session.exists()
+    mine = Path(_session_folder())
+    assert not session.exists()
+    another = Path(_session_folder())
+    assert mine.exists()  # since this process is alive
+    shutil.rmtree(mine)
+    shutil.rmtree(another)
