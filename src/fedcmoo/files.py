@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -87,6 +90,16 @@ def lock_folder(folder: Path) -> IO[str]:
         file.close()
         raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
     return file
+
+
+def delete_abandoned(folders: Iterable[Path]) -> None:
+    """Delete the folders whose process was killed: this user's, unlocked, and not made within the last minute."""
+    for folder in folders if os.name == "posix" else ():
+        with contextlib.suppress(OSError):
+            about = folder.lstat()  # of a link that somebody else made, not of its target
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime > 60:
+                with lock_folder(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:

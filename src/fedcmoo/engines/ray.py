@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import importlib
 import os
 import shutil
@@ -21,7 +20,7 @@ import torch
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.dispatch import WorkerSession, check_workers
 from fedcmoo.failures import bounded
-from fedcmoo.files import lock_folder
+from fedcmoo.files import delete_abandoned, lock_folder
 from fedcmoo.optional import require
 from fedcmoo.parameters import State, check_device
 from fedcmoo.problem import Problem
@@ -110,11 +109,7 @@ def _on_loopback() -> Iterator[None]:
 def _session_folder() -> str:
     """A new folder for Ray's files, locked by this process; those of processes that were killed are deleted."""
     parent = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # short, for sockets
-    for old in parent.glob(f"{SESSIONS}*"):
-        with contextlib.suppress(OSError):
-            if old.lstat().st_uid == os.getuid():  # no link that somebody else made
-                with lock_folder(old):
-                    shutil.rmtree(old, ignore_errors=True)
+    delete_abandoned(parent.glob(f"{SESSIONS}*"))
     folder = tempfile.mkdtemp(prefix=SESSIONS, dir=parent)
     _locks.append(lock_folder(Path(folder)))
     return folder
