@@ -228,7 +228,7 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
     expected = hint if isinstance(hint, type) else object
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):
         raise SettingsError(f"{place} must be {_NAMES.get(hint, str(hint))}, but got {value!r}")
-    if isinstance(value, int) and abs(value) >= 2**63:
+    if hint is int and isinstance(value, int) and abs(value) >= 2**63:
         raise SettingsError(f"{place} must be a whole number of at most 64 bits, but has {value.bit_length()}")
     return value
 

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import sys
 from pathlib import Path
-from types import TracebackType
 
 RESET = Path("/proc/self/clear_refs")
 STATUS = Path("/proc/self/status")
@@ -35,9 +34,7 @@ class PeakMemory:
             self._before = None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         peak = None if self._before is None else _status("VmHWM")
         if peak is not None and self._before is not None:
             self.bytes = max(0, peak - self._before)

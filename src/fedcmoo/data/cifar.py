@@ -83,7 +83,7 @@ def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
     batch = _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
     entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     data, labels = entries.get("data"), entries.get("labels")
-    images = data.values if isinstance(data, _ByteArray) else np.empty(0, np.uint8)
+    images: NDArray[np.uint8] = data.values if isinstance(data, _ByteArray) else np.empty(0, np.uint8)
     if images.ndim != 2 or images.shape[1] != PIXELS or not isinstance(labels, list):
         raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
     if not all(type(label) is int for label in labels):  # nested lists could need any amount of memory
