@@ -38,6 +38,13 @@ def test_runs_with_faulty_clients_finish(engine: str) -> None:
     assert outcome.counts["failures"] > 0.3 * 12 * 10
 
 
+@pytest.mark.deployment
+def test_a_real_federation_with_faulty_clients_has_the_rounds_of_the_local_engine() -> None:
+    pytest.importorskip("flwr")
+    outcome = faulty_clients("flower", 2, seed=1)
+    assert outcome.passed, outcome
+
+
 def test_memory_that_grows_is_reported() -> None:
     assert FaultyRun(memory=[100] * 60 + [107] * 40).growth == pytest.approx(7)
     assert FaultyRun(memory=[50] * 10 + [100] * 90).growth == 0  # the first tenth is the start

@@ -33,6 +33,14 @@ for address in listening(descendants(os.getpid())):
     print("listens", address)
 """
 
+KILLED = """
+import os, signal
+from fedcmoo.engines.ray import _session_folder
+
+print(_session_folder(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 needs_proc = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks for sockets in /proc")
 
 
@@ -79,14 +87,10 @@ def test_ray_listens_on_loopback_alone_and_leaves_no_session() -> None:
     assert not folder.parent.exists()
 
 
-@needs_proc
 def test_the_session_of_a_killed_process_goes_with_the_next_one() -> None:
-    code = RUN + "\nimport signal\nsys.stdout.flush()\nos.kill(os.getpid(), signal.SIGKILL)"
-    killed = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
-    )
+    killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    session = Path(killed.stdout.split()[1]).parent
+    session = Path(killed.stdout.strip())
     os.utime(session, (0, 0))
     mine = Path(_session_folder())
     assert not session.exists()
