@@ -19,8 +19,7 @@ from torch import Tensor
 from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
-from fedcmoo.failures import DivergedError
-from fedcmoo.finiteness import check_finite, first_not_finite
+from fedcmoo.finiteness import check_finite, diverged
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
@@ -32,7 +31,6 @@ from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes than this is not kept for the first local step: another weighted pass is cheaper."""
-
 
 GradientAt = Callable[[Tensor], Tensor]
 """A function that computes the gradient of a local step's batch at another point, [d] -> [d], with the same
@@ -62,7 +60,7 @@ class Client:
         new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
-        scales: P / P_k of the cohort for each objective; None if all are 1.
+        scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
     """
 
     problem: Problem
@@ -98,9 +96,17 @@ class Client:
         """O_i: the indices of the objectives that this client owns."""
         return range(self.problem.M) if self.share is None else self.share.objectives
 
-    def own_weights(self, w: Sequence[float]) -> list[float]:
-        """The weights of this client's loss, w_k P / P_k, given the objectives' weights w."""
-        return list(w) if self.scales is None else [a * scale for a, scale in zip(w, self.scales, strict=True)]
+    def own_weights(self, w: Sequence[float]) -> tuple[list[float], float]:
+        """The weights of this client's loss, v_k = w_k P / P_k, and s_i = max(1, Σ_{k in O_i} v_k / Σ_k w_k), given w.
+
+        With several local steps, more weight in all than a client with all labels has would make its steps longer than
+        those the learning rate was chosen for: the client takes steps of η_c / s_i instead, and sends s_i times its
+        update. With one step of SGD, s_i has no effect.
+        """
+        if self.scales is None:
+            return list(w), 1.0
+        own = [a * scale for a, scale in zip(w, self.scales, strict=True)]
+        return own, max(1.0, sum(own[k] for k in self.owned) / (sum(w) or 1.0))
 
     @property
     def keeps_jacobian(self) -> bool:
@@ -118,9 +124,8 @@ class Client:
         client does not own are zero. Gradients of private parameters follow after the first d columns.
         """
         if self.first is None:
-            M, model = self.problem.M, self.model
-            n = len(model.x)
-            J = model.x.new_empty(M, n) if self.keeps_jacobian else model.rows(M, n)
+            model, shape = self.model, (self.problem.M, len(self.model.x))
+            J = model.x.new_empty(shape) if self.keeps_jacobian else model.rows(*shape)
             self._gradients(J, batch_size)
             self.first = FirstStep(J, model.buffers(), model.counters())
         return self.first.J
@@ -241,8 +246,6 @@ class Client:
             self._keep_private()
         return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
-    # The rest is private to the client.
-
     def _gradients(self, J: Tensor, batch_size: int | None) -> None:
         """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
         model = self.model
@@ -299,10 +302,6 @@ class Client:
             values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
         """
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
-        if all_finite(losses) and all_finite(values):
-            return
-        check_finite(self.problem, self.data, str(self))
-        raise DivergedError(
-            f"{first_not_finite(self.problem, which, losses, values)} became NaN or infinite in round {self.round + 1} "
-            f"at {self}; a smaller client_lr or server_lr usually helps"
-        )
+        if not (all_finite(losses) and all_finite(values)):
+            check_finite(self.problem, self.data, str(self))
+            raise diverged(self.problem, which, losses, values, f"round {self.round + 1} at {self}")

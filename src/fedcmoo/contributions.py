@@ -169,8 +169,11 @@ Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
 
-def check_stages(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
-    """Raise ValueError unless all stages can be used with their contributions, the problem and cohorts of n clients."""
+def check_channels(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
+    """Raise ValueError unless all contributions fit the model, and all stages their contributions, the problem and
+    cohorts of n clients."""
+    for channel in channels.values():
+        channel.contribution.check(sizes)
     for channel in channels.values():
         for stage in channel.stages:
             stage.check_run(problem, n, channel.stages)
@@ -216,6 +219,6 @@ def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server)
         channel, part = channels[name], sums.part(name)
         for stage in reversed(channel.stages):
             stage.on_server(part, channel.fields(server.sizes), server)
-        sums.count, sums.P = part.count, part.P
+        sums.count, sums.P, sums.P_k = part.count, part.P, part.P_k
         sums.totals |= {f"{name}/{key}": array for key, array in part.totals.items()}
         sums.noise |= {f"{name}/{key}": std for key, std in part.noise.items()}

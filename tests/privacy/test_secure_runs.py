@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +113,7 @@ def test_a_drop_out_ends_a_run_that_is_to_stop_at_failures() -> None:
 
 
 def run(engine: Engine, method: Method = SKETCH, rounds: int = 2, **settings: Any) -> Result:
-    settings = {"secure": True, "clients_per_round": N, "evaluate_every": 1, **settings}
+    settings = {"stages": [Secure()], "clients_per_round": N, "evaluate_every": 1, **settings}
     return fit(settings.pop("on", None) or problem(), method, rounds, engine=engine, **settings)
 
 
@@ -160,9 +162,9 @@ def test_nodes_give_the_bits_of_the_local_engine_and_nearly_those_of_plain_sums(
         keys.append(Loopback(tmp_path, problem(), method, nodes=3).node(node).identity.public)
     secure = Secure(nodes=tuple(keys))
     nodes = Remote(Loopback(tmp_path, problem(), method, nodes=3, stages=[secure]))
-    over_nodes = run(nodes, method, secure=secure)
+    over_nodes = run(nodes, method, stages=[secure])
     assert_same(over_nodes, run(Local(), method))
-    plain = run(Local(), method, secure=False)
+    plain = run(Local(), method, stages=[])
     for a, b in zip(over_nodes.history, plain.history, strict=True):
         assert b.gram is None or np.allclose(a.gram or (), b.gram, rtol=1e-3, atol=1e-4)
     assert torch.allclose(x_of(over_nodes), x_of(plain), atol=1e-4)
@@ -172,7 +174,7 @@ def test_nodes_give_the_bits_of_the_local_engine_and_nearly_those_of_plain_sums(
 def test_a_node_with_secure_sums_sends_no_reply_that_is_not_masked(tmp_path: Path) -> None:
     nodes = Remote(Loopback(tmp_path, problem(), SKETCH, nodes=3, stages=[Secure()]), start_deadline=0.1)
     with pytest.raises(RuntimeError, match="replies to no ask of a single trip"):
-        run(nodes, secure=False)
+        run(nodes, stages=[])
 
 
 def test_nodes_that_do_not_know_each_other_make_no_sum(tmp_path: Path) -> None:
@@ -183,18 +185,40 @@ def test_nodes_that_do_not_know_each_other_make_no_sum(tmp_path: Path) -> None:
     assert "0 answered in 'share'" in (result.history[0].undone or "")
 
 
+def test_a_node_refuses_keys_other_than_those_it_saw_first(tmp_path: Path) -> None:
+    """Node 2 is replaced by one with another key, as when a server brings in a node of its own; the server is new, too,
+    and takes it, but the two other nodes do not. They accept it when its key is deleted from their files."""
+    nodes = Remote(Loopback(tmp_path, problem(), SKETCH, nodes=3, stages=[Secure()]))
+    before = run(nodes, rounds=1, on_failure="skip")
+    assert_same(before, run(Local(), rounds=1, on_failure="skip"))
+    shutil.rmtree(tmp_path / "node-2")
+    refused = run(nodes, rounds=1, on_failure="skip").history[0]
+    assert "but 2 answered in 'share'" in (refused.undone or "")  # clients 2 and 5 of node 2 itself
+    assert "must be one of the node with key" in (refused.undone or "")
+    for peers in tmp_path.glob("node-*/*/peers-3.json"):
+        known = json.loads(peers.read_text())
+        peers.write_text(json.dumps({node: key for node, key in known.items() if node != "2"}))
+    assert_same(run(nodes, rounds=1, on_failure="skip"), before)
+
+
 def test_unequal_clients_with_weights_and_objectives_of_their_own() -> None:
     owns = [["f0"], ["f1"], ["f0", "f1"], ["f0"], ["f1"], ["f0"], ["f0", "f1"]]
     unequal = replace(problem(), owns=owns, weights=[1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0])
-    secure, plain = (run(Local(), on=unequal, secure=on) for on in (True, False))
+    secure, plain = (run(Local(), on=unequal, stages=stages) for stages in ([Secure()], []))
     assert torch.allclose(x_of(secure), x_of(plain), atol=1e-4)
     assert np.allclose(secure.history[-1].gram or (), plain.history[-1].gram or (), rtol=1e-3, atol=1e-4)
+
+
+def test_an_objective_with_too_few_owners_for_a_sum_undoes_the_round() -> None:
+    owns = [["f0"], ["f0"], *[["f1"]] * 5]
+    result = run(Local(), on=replace(problem(), owns=owns), rounds=1, on_failure="skip")
+    assert "needs 3 owners of each objective, or none, but objective 0 has 2" in (result.history[0].undone or "")
 
 
 def test_secure_sums_of_a_private_run_have_noise() -> None:
     privacy = DifferentialPrivacy(epsilon=8.0, sampling="fixed-size", clip=0.5)
     method = replace(SKETCH, gram=Sketch(bits=32, correction=False))
-    first, second = (run(Local(), method, privacy=privacy) for _ in range(2))
+    first, second = (run(Local(), method, stages=[Secure(), privacy]) for _ in range(2))
     assert first.epsilon == second.epsilon
     assert not torch.equal(x_of(first), x_of(second))
 
@@ -229,7 +253,7 @@ def test_what_is_decoded_of_one_client_is_within_its_bound(bits: int, scale: flo
         ({"clients_per_round": 2}, "at least 3 clients, but got 2"),
         ({"engine": Pool()}, "engine is Pool"),
         (
-            {"secure": Secure(bits=8), "on": quadratics(clients=30), "clients_per_round": 30},
+            {"stages": [Secure(bits=8)], "on": quadratics(clients=30), "clients_per_round": 30},
             "at least 10 for sums",
         ),
     ],

@@ -14,6 +14,7 @@ import torch
 from fedcmoo.contributions import Contribution, Stage
 from fedcmoo.files import write_json
 from fedcmoo.messages import Field
+from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effective_multiplier
 from fedcmoo.privacy.clipping import VOTES, Clip, QuantileClip
 from fedcmoo.privacy.noise import add_noise
@@ -21,6 +22,7 @@ from fedcmoo.privacy.sampling import SAMPLINGS
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
+from fedcmoo.validation import check_literals, positive
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds accounted for. Unlike checkpoints, it is never rolled back."""
@@ -28,16 +30,21 @@ SPENT = "privacy.json"
 VOTE_NOISE = 10.0
 """The noise multiplier of votes on the clipping bound, as a multiple of that of the sums: they cost 0.5 % of z."""
 
-OWNERS = "differential privacy needs clients that own all objectives and have equal weights, but some do not"
+PUBLIC = (
+    "differential privacy takes clients' objectives and weights as public, so unequal clients need owns=[...] and "
+    "weights of 'equal' or numbers in the problem, but here they come from the data"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DifferentialPrivacy:
+class DifferentialPrivacy(Stage):
     """Central (ε, δ)-differential privacy of clients: the models of a run hardly depend on any one client's data.
 
     Each client clips each of its contributions, the server adds Gaussian noise to each sum over the cohort and divides
     it by the expected size of a cohort. Cohorts and noise come from the operating system's randomness, so equal seeds
     do not give equal runs. The server itself is trusted: it sees replies and knows the cohorts.
+
+    As a stage, it is the last of a run. Nodes clip by it; the server also adds noise and accounts (see `PrivateRun`).
 
     Args:
         epsilon: ε, the budget of the whole run. The run ends before the first round that would exceed it.
@@ -64,11 +71,13 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, 0.5 if self.delta is None else self.delta)
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, but got {self.sampling!r}")
-        if self.noise is not None and not self.noise > 0:
-            raise ValueError(f"noise must be positive, but got {self.noise}")
+        check_literals(self)
+        if self.noise is not None:
+            positive(noise=self.noise)
         self.clipping()
+
+    def of(self, contribution: Contribution) -> Stage:
+        return self.clipping().of(contribution)
 
     def clipping(self) -> Clip:
         """The clients' part: the clipping stage."""
@@ -88,12 +97,16 @@ class Noise(Stage):
     Args:
         multiplier: z; the standard deviation is z C.
         clipping: the clipping stage with the bound C.
-        n: the divisor of means.
+        n: the expected size of a cohort.
+        P, P_k: the divisors of means: the expected weight of a cohort, and for each objective that of its owners; P_k
+            is None if all clients have weight 1 and own all objectives.
     """
 
     multiplier: float
     clipping: Clip
     n: int
+    P: float
+    P_k: tuple[float, ...] | None = None
 
     def of(self, contribution: Contribution) -> Noise:
         return replace(self, clipping=self.clipping.of(contribution))
@@ -110,8 +123,8 @@ class Noise(Stage):
         unknown = sums.totals.keys() - fields.keys()
         if unknown:
             raise ValueError(f"sums must be of {sorted(fields)} to have their noise, but there is also {unknown}")
-        if sums.P_k is not None:
-            raise ValueError(OWNERS)
+        if sums.P_k is not None and self.P_k is None:
+            raise ValueError(PUBLIC)
         for name, field in fields.items():
             std = self.multiplier * self._sensitivity(name, server)
             total = sums.totals.get(name)
@@ -119,11 +132,22 @@ class Noise(Stage):
                 total = torch.zeros([size or 0 for size in field.shape], dtype=field.dtype)
             sums.totals[name] = add_noise(total, std)
             sums.noise[name] = std
-        sums.count, sums.P = self.n, self.n
+        sums.count, sums.P = self.n, self.P
+        sums.P_k = None if self.P_k is None else torch.tensor(self.P_k, dtype=torch.float64)
 
     def _sensitivity(self, name: str, server: Server) -> float:
         """The largest change of a sum by one client; larger for votes, in proportion to their additional noise."""
         return VOTE_NOISE * QuantileClip.sensitivity if name == VOTES else self.clipping.bound_at(server)
+
+
+def public_shares(problem: Problem) -> Mapping[int, Share]:
+    """The clients' weights and objectives as the problem states them, without any data; none if all clients have
+    weight 1 and own all objectives."""
+    if problem.owns is None and problem.weights == "equal":
+        return {}
+    if problem.owns is None or problem.weights == "samples":
+        raise ValueError(PUBLIC)
+    return unequal({i: problem.share(i) for i in range(problem.N)})
 
 
 class PrivateRun:
@@ -135,7 +159,10 @@ class PrivateRun:
         problem: the problem whose clients are drawn.
         n: the expected size of a cohort.
         rounds: the number of rounds of the run.
-        stages: other stages of the run.
+        others: the other stages of the run.
+
+    Attributes:
+        stages: all stages at the server.
     """
 
     def __init__(
@@ -145,13 +172,16 @@ class PrivateRun:
         problem: Problem,
         n: int,
         rounds: int,
-        stages: Sequence[Stage] = (),
+        others: Sequence[Stage] = (),
     ) -> None:
-        for stage in stages:
+        for stage in others:
             if type(stage).on_reply is not Stage.on_reply:
                 raise ValueError(f"privacy must be the last to change a reply, but {type(stage).__name__} does, too")
-        if problem.owns is not None or problem.weights != "equal":
-            raise ValueError(OWNERS)
+        if problem.client_test is not None:
+            raise ValueError(
+                "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+            )
+        shares = public_shares(problem)
         sampling = SAMPLINGS[settings.sampling](problem.N, n)
         delta = problem.N**-1.1 if settings.delta is None else settings.delta
         self.accountant = Accountant(sampling, settings.epsilon, delta)
@@ -159,13 +189,31 @@ class PrivateRun:
         self._multipliers = [1.0] if settings.quantile is None else [1.0, VOTE_NOISE]
         kinds = Counter(self._relative_noise(t) for t in range(rounds))
         self.multiplier = settings.noise or calibrate(sampling, settings.epsilon, delta, kinds)
-        self.stages = (settings.clipping(), Noise(self.multiplier, settings.clipping(), n))
+        self.scales = scales(shares)
+        noise = Noise(self.multiplier, settings.clipping(), n, n)
+        if shares:
+            P_k = torch.stack([share.weights for share in shares.values()]).mean(dim=0) * n
+            P = sum(share.weight for share in shares.values()) * n / problem.N
+            noise = replace(noise, P=P, P_k=tuple(P_k.tolist()))
+        self.stages = (*others, settings.clipping(), noise)
         self._cohort: tuple[int, ...] = ()
         self._left: list[str] = []
         self._file: Path | None = None
 
+    @classmethod
+    def of(
+        cls, stages: Sequence[Stage], releases: Callable[[int], Sequence[str]], problem: Problem, n: int, rounds: int
+    ) -> PrivateRun | None:
+        """Differential privacy as the last of these stages asks for it; None if it does not."""
+        if any(isinstance(stage, DifferentialPrivacy) for stage in stages[:-1]):
+            raise ValueError(f"differential privacy must be the last stage, but {type(stages[-1]).__name__} is")
+        if not stages or not isinstance(stages[-1], DifferentialPrivacy):
+            return None
+        return cls(stages[-1], releases, problem, n, rounds, stages[:-1])
+
     def start(self, server: Server, folder: Path | None, resume: bool) -> None:
         """Load the budget that the run has spent so far; raise if the rest is not enough for one round."""
+        server.scales = self.scales
         self._file = None if folder is None else folder / SPENT
         if self._file is not None and resume and (server.round or self._file.exists()):
             rounds = json.loads(self._file.read_text())["rounds"]
