@@ -78,8 +78,8 @@ def count_decided(outcomes: Sequence[Outcome]) -> str:
     free = {c.id for c in all_claims() if c.where != OURS and not set(parts[c.id]) & set(CELEBA)}
     every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     decided = sum(verdict.verdict in (HOLDS, FAILS) for verdict in every if verdict.claim.id in free)
-    share = f"{decided / len(free):.0%}"
-    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} {'is' if decided == 1 else 'are'} decided ({share})."
+    verb, share = "is" if decided == 1 else "are", f"{decided / len(free):.0%}"
+    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} {verb} decided ({share})."
 
 
 def _section(outcome: Outcome) -> Section:
