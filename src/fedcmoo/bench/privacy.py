@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from fedcmoo.config import RunConfig
-from fedcmoo.experiments import MultiMNIST, TwoDigits
+from fedcmoo.experiments.multimnist import MultiMNIST
+from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.report.table import Table
 from fedcmoo.settings import SettingsError
