@@ -19,8 +19,7 @@ from torch import Tensor
 from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
 from fedcmoo.evaluation import evaluate
-from fedcmoo.failures import DivergedError
-from fedcmoo.finiteness import check_finite, first_not_finite
+from fedcmoo.finiteness import check_finite, diverged
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
@@ -32,7 +31,6 @@ from fedcmoo.rounds import Sizes
 
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes than this is not kept for the first local step: another weighted pass is cheaper."""
-
 
 GradientAt = Callable[[Tensor], Tensor]
 """A function that computes the gradient of a local step's batch at another point, [d] -> [d], with the same
@@ -125,9 +123,8 @@ class Client:
         client does not own are zero. Gradients of private parameters follow after the first d columns.
         """
         if self.first is None:
-            M, model = self.problem.M, self.model
-            n = len(model.x)
-            J = model.x.new_empty(M, n) if self.keeps_jacobian else model.rows(M, n)
+            model, shape = self.model, (self.problem.M, len(self.model.x))
+            J = model.x.new_empty(shape) if self.keeps_jacobian else model.rows(*shape)
             self._gradients(J, batch_size)
             self.first = FirstStep(J, model.buffers(), model.counters())
         return self.first.J
@@ -248,8 +245,6 @@ class Client:
             self._keep_private()
         return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
-    # The rest is private to the client.
-
     def _gradients(self, J: Tensor, batch_size: int | None) -> None:
         """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
         model = self.model
@@ -306,10 +301,6 @@ class Client:
             values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
         """
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
-        if all_finite(losses) and all_finite(values):
-            return
-        check_finite(self.problem, self.data, str(self))
-        raise DivergedError(
-            f"{first_not_finite(self.problem, which, losses, values)} became NaN or infinite in round {self.round + 1} "
-            f"at {self}; a smaller client_lr or server_lr usually helps"
-        )
+        if not (all_finite(losses) and all_finite(values)):
+            check_finite(self.problem, self.data, str(self))
+            raise diverged(self.problem, which, losses, values, f"round {self.round + 1} at {self}")

@@ -92,12 +92,7 @@ class RunConfig:
     def stages(self) -> Sequence[Stage]:
         """The `stages` argument of `fit`."""
         clipping = None if self.clip is None else Clip(self.clip)
-        return tuple(stage for stage in (clipping, self.robust, self.secure) if stage is not None)
-
-    @property
-    def client_stages(self) -> Sequence[Stage]:
-        """The stages of nodes on other machines."""
-        return self.stages if self.privacy is None else (*self.stages, self.privacy.clipping())
+        return tuple(stage for stage in (clipping, self.robust, self.secure, self.privacy) if stage is not None)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
@@ -140,7 +135,6 @@ class RunConfig:
             acceptance=self.acceptance,
             on_failure=self.on_failure,
             stages=self.stages,
-            privacy=self.privacy,
             download=self.download,
             config=self.to_table(),
         )

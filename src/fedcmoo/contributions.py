@@ -169,8 +169,11 @@ Channels = Mapping[str, Channel]
 """The channels of a method's contributions, by the contributions' names."""
 
 
-def check_stages(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
-    """Raise ValueError unless all stages can be used with their contributions, the problem and cohorts of n clients."""
+def check_channels(channels: Channels, problem: Problem, n: int, sizes: Sizes) -> None:
+    """Raise ValueError unless all contributions fit the model, and all stages their contributions, the problem and
+    cohorts of n clients."""
+    for channel in channels.values():
+        channel.contribution.check(sizes)
     for channel in channels.values():
         for stage in channel.stages:
             stage.check_run(problem, n, channel.stages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,31 +35,27 @@ from fedcmoo.sums import Sums
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Loop:
     """The loop over the rounds of a run."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Method,
-        channels: Channels,
-        session: Session,
-        server: Server,
-        folder: RunFolder | None,
-        callbacks: Sequence[Callback],
-        history: list[Record],
-        acceptance: Acceptance,
-        private: PrivateRun | None,
-    ) -> None:
-        self.problem, self.method, self.channels = problem, method, channels
-        self.session, self.server = session, server
-        self.folder, self.callbacks, self.history, self.acceptance = folder, callbacks, history, acceptance
-        self.private = private
+    problem: Problem
+    method: Method
+    channels: Channels
+    session: Session
+    server: Server
+    folder: RunFolder | None
+    callbacks: Sequence[Callback]
+    history: list[Record]
+    acceptance: Acceptance
+    private: PrivateRun | None
+
+    def __post_init__(self) -> None:
         self.interrupts = Interrupts()
         self.warned_of: set[str] = set()
         self.asked_again: dict[int, int] = {}  # when, by client that did not reply in time
         self.too_few_replies = False
-        self.latest = self.proven = _snapshot(server)
+        self.latest = self.proven = _snapshot(self.server)
 
     def run(self, rounds: int, clients_per_round: int, evaluate_every: int, checkpoint_every: int) -> None:
         """Run rounds until there are `rounds`, the privacy budget is used up, or a callback stops the run.

@@ -11,15 +11,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import default_collate
 
+from fedcmoo.batch_losses import BatchLosses
 from fedcmoo.context import during
-from fedcmoo.data.base import Data, Masked, as_data
+from fedcmoo.data.base import Data, as_data
 from fedcmoo.data.remote import NotHereError
 from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
 from fedcmoo.objective import Metric, Objective, accuracy
-from fedcmoo.ownership import Share, check_ownership, is_labelled
+from fedcmoo.ownership import Share, check_ownership
 from fedcmoo.parameters import FlatModel, Precision
 from fedcmoo.randomness import generator, seeded
 
@@ -36,7 +37,7 @@ Transform = Callable[[Any, torch.Generator], Any]
 
 
 @dataclass
-class Problem:
+class Problem(BatchLosses):
     """A federated multi-objective problem: min over x of (F_1(x), …, F_M(x)).
 
     F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
@@ -116,10 +117,9 @@ class Problem:
         if self.client_test is not None and len(self.client_test) != self.N:
             raise ValueError(f"client_test must have one entry per client ({self.N}), but has {len(self.client_test)}")
 
-    @property
-    def M(self) -> int:
-        """The number of objectives."""
-        return len(self.objectives)
+    def __repr__(self) -> str:
+        names = ", ".join(objective.name for objective in self.objectives)
+        return f"<Problem {self.name!r}: {type(self.model).__name__}, objectives {names}, {self.N} clients>"
 
     @property
     def N(self) -> int:
@@ -163,88 +163,6 @@ class Problem:
     def is_shared(self, name: str) -> bool:
         """Whether all objectives share the parameter of this name."""
         return self.shared_prefixes is None or is_under(name, self.shared_prefixes)
-
-    def losses(self, outputs: Any, targets: Any, which: Iterable[int] | None = None) -> list[Tensor]:
-        """The scalar losses on one batch, of all objectives or of those with the indices `which`."""
-        values = []
-        for k in range(self.M) if which is None else which:
-            objective = self.objectives[k]
-            output, target, labelled = self.labelled(outputs, targets, k)
-            with during(f"in the loss of objective {objective.name!r}"):
-                # The sum over no samples is zero, as is its gradient.
-                loss = output.sum() if labelled == 0 else objective.loss(output, target)
-            if not isinstance(loss, Tensor) or loss.ndim != 0:
-                shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-                raise ValueError(
-                    f"the loss of objective {objective.name!r} must be a scalar tensor, but got {shape}; "
-                    "take its mean over the batch"
-                )
-            if torch.is_grad_enabled() and not loss.requires_grad:
-                raise ValueError(
-                    f"the loss of objective {objective.name!r} must depend on the model's parameters, but has no "
-                    "gradient: it was detached, or was not computed from the model's output with torch"
-                )
-            values.append(loss)
-        return values
-
-    def scores(self, outputs: Any, targets: Any, k: int) -> tuple[dict[str, Tensor], int | None]:
-        """The loss and metrics of objective k on one batch, by name, and the number of its samples with a label (None
-        for all). Without labels there are no scores."""
-        objective = self.objectives[k]
-        output, target, labelled = self.labelled(outputs, targets, k)
-        if labelled == 0:
-            return {}, 0
-        values = {"loss": self.losses(outputs, targets, [k])[0]}
-        for metric in objective.metrics:
-            with during(f"in metric {metric.name!r} of objective {objective.name!r}"):
-                value = torch.as_tensor(metric.function(output, target))
-            if value.ndim != 0:
-                raise ValueError(
-                    f"metric {metric.name!r} of objective {objective.name!r} must be a scalar, "
-                    f"but got shape {tuple(value.shape)}"
-                )
-            values[metric.name] = value
-        return values, labelled
-
-    def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
-        """Outputs and targets of objective k for its labelled samples, and the number of these (None for all)."""
-        output, target = self.of(outputs, k), self.of(targets, k)
-        if target is None:
-            raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
-        if isinstance(target, Masked):
-            target, has_label = target
-            if has_label.dtype != torch.bool or has_label.ndim != 1:
-                raise ValueError(f"a mask must be bool [B], but is {has_label.dtype} {list(has_label.shape)}")
-        elif self.deals_out(targets) and isinstance(target, Tensor):
-            has_label = is_labelled(target)
-        else:
-            return output, target, None
-        if has_label.all():
-            return output, target, None
-        return output[has_label], target[has_label], int(has_label.sum())
-
-    def deals_out(self, targets: Any) -> bool:
-        """Whether each objective has separate targets; otherwise every objective gets all of them."""
-        return isinstance(targets, (dict, tuple, list)) or self.M == 1
-
-    def of(self, value: Any, k: int) -> Any:
-        """The part of outputs or targets that objective k sees."""
-        if isinstance(value, dict):
-            name = self.objectives[k].name
-            if name not in value:
-                raise KeyError(f"no entry for objective {name!r} among {sorted(value)}")
-            return value[name]
-        if isinstance(value, (tuple, list)) and not isinstance(value, Masked):
-            if len(value) != self.M:
-                raise ValueError(f"expected one entry per objective ({self.M}), but got {len(value)}")
-            return value[k]
-        return value
-
-    def has_target(self, targets: Any, k: int) -> bool:
-        """Whether targets have an entry for objective k."""
-        if isinstance(targets, dict):
-            return self.objectives[k].name in targets
-        return self.of(targets, k) is not None
 
     @cached_property
     def channels_last(self) -> bool:

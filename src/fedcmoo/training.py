@@ -8,19 +8,17 @@ from pathlib import Path
 
 from fedcmoo.acceptance import Acceptance
 from fedcmoo.callbacks.base import Callback, Training
-from fedcmoo.contributions import Stage, check_stages
+from fedcmoo.contributions import Stage, check_channels
 from fedcmoo.download import Download, check_download
-from fedcmoo.engines import ENGINES, Engine, Local, choose_engine
-from fedcmoo.engines.base import check_trips
+from fedcmoo.engines import ENGINES, Engine, choose_engine, start_engine
 from fedcmoo.failures import FAILURE_RULES, FailureRule
 from fedcmoo.history import Record
 from fedcmoo.identity import identity
 from fedcmoo.loop import Loop
 from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
-from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
-from fedcmoo.privacy.secure import Secure, secure_of
+from fedcmoo.privacy.secure import Secure
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server, Sizes
@@ -42,11 +40,11 @@ def fit(
     folder: str | Path | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    privacy: DifferentialPrivacy | None = None,
+    secure: bool | Secure = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
     on_failure: FailureRule | str = "stop",
-    privacy: DifferentialPrivacy | None = None,
-    secure: bool | Secure = False,
     download: Download = "full",
     config: Table | None = None,
 ) -> Result:
@@ -67,14 +65,16 @@ def fit(
             write nothing.
         checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
         resume: continue from the checkpoint in `folder`; results are bit for bit those of an uninterrupted run.
-        stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)`.
+        privacy: differential privacy, such as `DifferentialPrivacy(epsilon=8.0)`; cohorts and noise are then not
+            derived from the seed.
+        secure: secure aggregation: the server learns sums over cohorts, but no single reply. True for the defaults of
+            `Secure`.
+        stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)` for a
+            bound on what one client contributes, or `TrimmedMean()` against hostile clients.
         acceptance: the rule by which the model of a round replaces the previous one; by default, it must be finite and
             have a norm of at most 1e8.
         on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
             "skip" continues without such clients and records them; `Skip(min_replies=5)` requires at least 5 replies.
-        privacy: differential privacy, with its budget. Cohorts and noise are then not derived from the seed.
-        secure: secure aggregation: the server learns sums over cohorts, but no single reply. For nodes on other
-            machines, and for tests in one process.
         download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
         config: the table written to config.toml; by default one built from those of these arguments that have names.
 
@@ -84,24 +84,14 @@ def fit(
     algorithm: Method = object_of(method, METHODS, "method")
     wanted: Engine | None = object_of(engine, ENGINES, "engine")
     rule: FailureRule = object_of(on_failure, FAILURE_RULES, "on_failure")
-    for name, value, kind, example in (
-        ("problem", problem, Problem, "Problem(model, objectives, clients)"),
-        ("method", algorithm, Method, "FedCMOO()"),
-        ("on_failure", rule, FailureRule, "Skip()"),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
+    _check_types(problem, algorithm, rule)
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
-    check_download(download)
     if rule.min_replies > n:
         raise ValueError(f"min_replies must be at most clients_per_round ({n}), but got {rule.min_replies}")
-    if privacy is not None and problem.client_test is not None:
-        raise ValueError(
-            "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
-        )
     if resume and folder is None:
         raise ValueError("resume needs the folder of the run to continue")
+    check_download(download)
     settings = config or {
         "problem": {"name": problem.name},
         "method": described(algorithm, METHODS),
@@ -113,21 +103,12 @@ def fit(
         "checkpoint_every": checkpoint_every,
         "download": download,
     }
-    if secure:
-        stages = [*stages, Secure() if secure is True else secure]
     problem.check()
-    model = problem.flat_model()
-    server = _new_server(problem, algorithm, model, seed)
-    server.on_failure, server.download = rule, download
-    private = None if privacy is None else PrivateRun(privacy, algorithm.releases, problem, n, rounds, stages)
-    channels = algorithm.channels([*stages, *(private.stages if private else ())])
-    for channel in channels.values():
-        channel.contribution.check(server.sizes)
-    check_stages(channels, problem, n, server.sizes)
-    secured = secure_of(channels)
-    if secured is not None:
-        wanted = wanted or Local()
-        check_trips(wanted)
+    stages = [*stages, *(stage for stage in (Secure() if secure is True else secure, privacy) if stage)]
+    server = _new_server(problem, algorithm, seed, rule, download)
+    private = PrivateRun.of(stages, algorithm.releases, problem, n, rounds)
+    channels = algorithm.channels(stages if private is None else private.stages)
+    check_channels(channels, problem, n, server.sizes)
     accept = acceptance or Acceptance()
     accept.check(problem)
     steps = algorithm.local_steps * n * rounds
@@ -137,32 +118,26 @@ def fit(
     with ExitStack() as stack:
         for callback in callbacks:
             stack.callback(callback.close)
-        run_folder = None
+        path, run_folder = None if folder is None else Path(folder), None
         history: list[Record] = []
-        if folder is not None:
-            run = identity(
-                problem, algorithm, chosen, n, seed, {"stages": list(stages), "privacy": privacy, "download": download}
-            )
-            run_folder = RunFolder(Path(folder), run)
+        if path is not None:
+            others = {"stages": list(stages), "download": download}
+            run_folder = RunFolder(path, identity(problem, algorithm, chosen, n, seed, others))
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
             run_folder.save_config(settings)
         if private is not None:
-            private.start(server, None if folder is None else Path(folder), resume)
-        training = Training(problem, algorithm, rounds, history, None if folder is None else Path(folder), server)
+            private.start(server, path, resume)
+        training = Training(problem, algorithm, rounds, history, path, server)
         for callback in callbacks:
             callback.on_start(training)
-        session = stack.enter_context(chosen.start(problem, channels, seed, server.sizes))
-        if secured is not None:
-            from fedcmoo.engines.secure import SecureSession  # needs the extra "privacy"
-
-            session = SecureSession(session, secured, channels, server.sizes)
+        session = stack.enter_context(start_engine(chosen, problem, channels, seed, server.sizes))
         loop = Loop(problem, algorithm, channels, session, server, run_folder, callbacks, history, accept, private)
         loop.run(rounds, n, evaluate_every, checkpoint_every)
         result = Result(settings, history, training.model(), server.x.nbytes, training.model)
-        if run_folder is not None:
-            save_model(run_folder.path / MODEL, result.model)
-            result.save(run_folder.path)
+        if path is not None:
+            save_model(path / MODEL, result.model)
+            result.save(path)
         for callback in callbacks:
             callback.on_end(result)
     return result
@@ -176,7 +151,18 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -> Server:
+def _check_types(problem: Problem, method: Method, on_failure: FailureRule) -> None:
+    for name, value, kind, example in (
+        ("problem", problem, Problem, "Problem(model, objectives, clients)"),
+        ("method", method, Method, "FedCMOO()"),
+        ("on_failure", on_failure, FailureRule, "Skip()"),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
+
+
+def _new_server(problem: Problem, method: Method, seed: int, on_failure: FailureRule, download: Download) -> Server:
+    model = problem.flat_model()
     return Server(
         sizes=Sizes.of(model, problem.M),
         seed=seed,
@@ -185,4 +171,6 @@ def _new_server(problem: Problem, method: Method, model: FlatModel, seed: int) -
         buffers=model.public.buffers,
         counters=model.public.counters,
         w=method.initial_weights(problem.M),
+        download=download,
+        on_failure=on_failure,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def positive(**settings: float) -> None:
@@ -31,3 +33,13 @@ def below_one(**settings: float) -> None:
     for name, value in settings.items():
         if not (isinstance(value, (int, float)) and 0 <= value < 1):
             raise ValueError(f"{name} must be at least 0 and below 1, but got {value}")
+
+
+def check_literals(settings: Any) -> None:
+    """Raise unless every field of a dataclass whose type is a `Literal` has one of its values."""
+    hints = get_type_hints(type(settings))
+    for field in fields(settings):
+        value, values = getattr(settings, field.name), get_args(hints[field.name])
+        if get_origin(hints[field.name]) is Literal and value not in values:
+            *others, last = map(repr, values)
+            raise ValueError(f"{field.name} must be {', '.join(others)} or {last}, but got {value!r}")

@@ -81,7 +81,7 @@ class Records(Callback):
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="every must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1, but got 0"):
         bench_gram(classification(), FedCMOO(), every=0)
     with pytest.raises(ValueError, match="none contains 'sketsch'"):
         bench_gram(classification(), FedCMOO(), only=["sketsch"])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fedcmoo import FedCMOO, Objective, fit
 from fedcmoo.bench.speed import bench_speed, floor, profile
 from fedcmoo.bench.synthetic import synthetic
-from fedcmoo.cli.bench_speed import speed
+from fedcmoo.cli.bench import speed
 from fedcmoo.compression import Rotated
 from fedcmoo.engines import Local
 from fedcmoo.experiments.losses import nll

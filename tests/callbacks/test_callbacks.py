@@ -104,6 +104,7 @@ def test_a_resumed_run_knows_the_best_round_before_it(tmp_path: Path) -> None:
     assert second.round == whole.round
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_metric_that_is_nan_is_left_out(tmp_path: Path) -> None:
     problem = classification()
     first, second = problem.objectives

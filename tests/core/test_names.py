@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, compare, fit
+from fedcmoo.cli import app
 from fedcmoo.compression import TopK
 from fedcmoo.config import RunConfig, saved
 from fedcmoo.engines import Local
@@ -56,6 +57,7 @@ def test_wrong_names_and_classes_are_told() -> None:
         fit(FedAvg(), "fedavg")  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("curves")
 def test_a_folder_has_what_the_command_line_leaves(tmp_path: Path) -> None:
     result = fit(classification(), FedAvg(local_steps=2), 3, folder=tmp_path, seed=7, engine=Local())
     names = {path.name for path in tmp_path.iterdir()}
@@ -65,6 +67,7 @@ def test_a_folder_has_what_the_command_line_leaves(tmp_path: Path) -> None:
     assert (config["method"]["local_steps"], config["seed"], config["rounds"]) == (2, 7, 3)
     assert json.loads((tmp_path / "result.json").read_text())["scores"] == result.scores
     assert repr(result) == "<Result: FedAvg on classification, 3 rounds>"
+    assert len(repr(classification())) < 100  # not the clients' data
     assert "<td" in result._repr_html_()
     with pytest.raises(SettingsError, match="not a ready-made one: go on with it in Python"):
         saved(tmp_path)
@@ -98,20 +101,24 @@ def test_problems_may_depend_on_the_seed_and_methods_have_labels() -> None:
         compare(classification(), [])
 
 
-def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(tmp_path: Path) -> None:
+def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tasks.py").write_text(OWN)
+    root = str(Path(__file__).parents[2])
+    code = f"import sys; sys.path.append({root!r}); from fedcmoo.cli import app; app()"
+    words = ["run", "tasks:problem", "-m", "fedavg", "--rounds", "2", "--engine", "local"]
+    subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, timeout=120, check=True)
 
-    def fedcmoo(*words: str) -> subprocess.CompletedProcess[str]:
-        root = str(Path(__file__).parents[2])
-        code = f"import sys; sys.path.append({root!r}); from fedcmoo.cli import app; app()"
-        command = [sys.executable, "-c", code, *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    def fedcmoo(*words: str) -> int | str | None:
+        with pytest.raises(SystemExit) as end:
+            app(words)
+        return end.value.code
 
-    ran = fedcmoo("run", "tasks:problem", "-m", "fedavg", "--rounds", "2", "--engine", "local")
-    assert ran.returncode == 0, ran.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     folder = tmp_path / "runs/tasks-problem-fedavg-seed0"
-    resumed = fedcmoo("resume", str(folder), "--rounds", "3")
-    assert resumed.returncode == 0, resumed.stderr
+    assert fedcmoo("resume", str(folder), "--rounds", "3") == 0
     alone = fit(classification(), FedAvg(), 3, engine=Local())
     assert [r.weights for r in read_history(folder / "history.jsonl")] == [r.weights for r in alone.history]
     assert read_history(folder / "history.jsonl")[-1].test == alone.history[-1].test
@@ -121,6 +128,6 @@ def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(tmp_path: Path)
         ("absent:problem", "absent must be a module in"),
         ("tasks:", "must be given as MODULE:NAME"),
     ):
-        failed = fedcmoo("run", source)
-        assert failed.returncode == 2, source
-        assert message in " ".join(failed.stderr.split())
+        assert fedcmoo("run", source) == 2
+        assert message in " ".join(capfd.readouterr().err.split())
+    monkeypatch.delitem(sys.modules, "tasks")

@@ -265,7 +265,7 @@ def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="but MGDA's send gradients and train nothing"):
         fit(private(), MGDA(), 1, engine=Local())
     with pytest.raises(ValueError, match="privacy must cover all that clients send"):
-        fit(personal(), FedAvg(**SMALL), 1, privacy=DifferentialPrivacy(epsilon=1.0))
+        fit(personal(), FedAvg(**SMALL), 1, stages=[DifferentialPrivacy(epsilon=1.0)])
 
 
 class OwnNorm(nn.Module):

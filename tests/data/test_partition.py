@@ -105,9 +105,9 @@ def test_composite_tells_combinations_apart() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"alpha": 0.0}, "alpha must be positive, but got 0"),
+        ({"alpha": 0.0}, "alpha must be positive and finite, but got 0"),
         ({"alpha": float("nan")}, "alpha must be positive"),
-        ({"clients": 0}, "clients must be at least 1"),
+        ({"clients": 0}, "clients must be a whole number of at least 1"),
         ({"clients": 7000}, "7000 clients need at least 7000 samples"),
         ({"samples_per_client": 0}, "samples_per_client"),
     ],

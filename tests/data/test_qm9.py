@@ -136,7 +136,7 @@ def test_missing_package_names_the_pip_line(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"clients": 0}, "clients must be at least 1, but got 0"),
+        ({"clients": 0}, "clients must be a whole number of at least 1, but got 0"),
         ({"clients": 20, "train_molecules": 10}, "at least one per client"),
     ],
 )

@@ -21,12 +21,13 @@ SHOWN = [
     if block.language in {"", "console", "sh"}
     for line in COMMAND.findall(block.text)
 ]
+PROGRAM: click.Command = typer.main.get_command(app)
 NAMED = [(page, text) for page in PAGES for text in INLINE.findall(PAGES[page])]
 
 
 def entered(words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that the first words name, and the words after them."""
-    command: click.Command = typer.main.get_command(app)
+    command = PROGRAM
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     return command, words

@@ -30,7 +30,7 @@ def test_wrong_settings_are_named() -> None:
         measure(["quantum"])
     with pytest.raises(ValueError, match="rounds must be at least 2"):
         measure(["local"], rounds=1)
-    with pytest.raises(ValueError, match="nodes must be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="nodes must be a whole number of at least 1, but got 0"):
         measure(["flower"], nodes=0)
 
 

@@ -116,7 +116,7 @@ def test_signals_of_the_terminal_are_the_servers_to_handle() -> None:
     problem = classification()
     sizes = Sizes.of(FlatModel(copy.deepcopy(problem.model)), problem.M)
     with Pool(workers=1).start(problem, METHOD.channels(), 0, sizes) as session:
-        assert os.getpgid(session.pids[0]) != os.getpgid(0)
+        assert os.getpgid(session.workers[0].pid) != os.getpgid(0)
 
 
 def test_a_container_may_have_less_memory_than_its_machine(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_workers_are_taken_over_until_code_changes(tmp_path: Path, monkeypatch: 
 
     def pids() -> list[int]:
         with Pool(workers=1).start(problem, METHOD.channels(), 0, sizes) as session:
-            return session.pids
+            return [worker.pid for worker in session.workers]
 
     before = pids()
     assert pids() == before

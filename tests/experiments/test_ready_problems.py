@@ -162,17 +162,17 @@ def test_registry() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"clients": 0}, "clients must be at least 1, but got 0"),
-        ({"samples_per_client": -1}, "samples_per_client must not be negative, but got -1"),
+        ({"clients": 0}, "clients must be a whole number of at least 1, but got 0"),
+        ({"samples_per_client": -1}, "samples_per_client must be zero or positive, and finite, but got -1"),
         (
             {"partition": "by-label", "samples_per_client": 5},
             "samples_per_client must be 0 where samples are dealt out by",
         ),
         ({"partition": "odd"}, "partition must be 'dirichlet', 'by-label' or 'iid', but got 'odd'"),
-        ({"alpha": 0.0}, "alpha must be positive, but got 0.0"),
-        ({"validation_share": 1.0}, r"validation_share must be in \[0, 1\), but got 1.0"),
+        ({"alpha": 0.0}, "alpha must be positive and finite, but got 0.0"),
+        ({"validation_share": 1.0}, "validation_share must be at least 0 and below 1, but got 1.0"),
         ({"first_loss": "l1"}, "first_loss must be 'nll' or 'l2', but got 'l1'"),
-        ({"train_pairs": 0}, "train_pairs must be at least 1, but got 0"),
+        ({"train_pairs": 0}, "train_pairs must be a whole number of at least 1, but got 0"),
         ({"rotation": 200.0}, r"rotation must be in \[0, 180\], but got 200.0"),
     ],
 )
@@ -182,7 +182,7 @@ def test_refuses(settings: dict[str, Any], complaint: str) -> None:
 
 
 def test_two_digits_refuses() -> None:
-    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), but got 1"):
+    with pytest.raises(ValueError, match="dropout must be at least 0 and below 1, but got 1"):
         TwoDigits(dropout=1.0)
     assert isinstance(TwoDigits(), ImageProblem)
 

@@ -99,8 +99,8 @@ def test_the_model_does_not_see_the_protected_attribute() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "rule"),
     [
-        (MixedDigits, {"clients": 0}, "clients must be at least 1"),
-        (MixedDigits, {"hidden": 0}, "hidden must be at least 1"),
+        (MixedDigits, {"clients": 0}, "clients must be a whole number of at least 1"),
+        (MixedDigits, {"hidden": 0}, "hidden must be a whole number of at least 1"),
         (MixedDigits, {"alpha": 0.0}, "alpha must be positive"),
         (DigitGroups, {"clients": 6}, "multiple of the 4 groups"),
     ],

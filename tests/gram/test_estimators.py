@@ -16,13 +16,11 @@ from fedcmoo.contributions import Channel, Channels
 from fedcmoo.engines import Local
 from fedcmoo.gram import GRAMS, Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWayAsRun, Unbiased
 from fedcmoo.gram.base import gram_matrix, inner
-from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.methods import FedCMOOT
 from fedcmoo.parameters import FlatModel
 from fedcmoo.randomness import generator
-from fedcmoo.rounds import Ask, Server, Sizes, drive
+from fedcmoo.rounds import Server, Sizes, drive
 from fedcmoo.settings import from_registry, to_table
-from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
@@ -238,14 +236,6 @@ def test_every_estimator_trains_and_has_settings(name: str) -> None:
     assert [r.without_time() for r in one.history] == [r.without_time() for r in two.history]
 
 
-def test_which_estimators_need_only_sums() -> None:
-    def summable(gram: Gram) -> bool:
-        return all(contribution.summable for contribution in gram.contributions(None).values())
-
-    assert [name for name, gram in GRAMS.items() if summable(gram())] == ["sum-of-grams", "exact"]
-    assert summable(Sketch(bits=32))
-
-
 def test_settings_are_checked() -> None:
     for make in (OneWay, TwoWay, Sketch, Unbiased):
         with pytest.raises(ValueError, match=r"budget must be positive and finite .* but got -1"):
@@ -254,57 +244,7 @@ def test_settings_are_checked() -> None:
         Sketch(bits=3)
 
 
-def replies(gram: Gram, problem: Problem) -> list[tuple[Channel, Message, Sizes]]:
-    """For each ask: its channel, a good reply, and the sizes."""
-    server = server_of(problem)
-    server.start_round(N)
-    channels = channels_of(gram)
-    found: list[tuple[Channel, Message, Sizes]] = []
-    with Local().start(problem, channels, 0, server.sizes) as session:
-
-        def answer(ask: Ask) -> Sums:
-            client = session.worker.client(server.model, 0, 0)
-            found.append((channels[ask.phase], channels[ask.phase].send(client, ask.messages[ask.phase]), server.sizes))
-            return session.ask(ask, server)
-
-        drive(gram.estimate(server), answer)
-    return found
-
-
-@pytest.mark.parametrize("gram", [Sketch(), Sketch(bits=32), TwoWay(), TwoWayAsRun(TopK()), SumOfGrams(), Unbiased()])
-def test_malformed_replies_are_refused_by_client_and_field(problem: Problem, gram: Gram) -> None:
-    for channel, reply, sizes in replies(gram, problem):
-        channel.receive(Message.decode(reply.encode()), sizes, "client 4")
-        for name, array in reply.items():
-            bad = [array.double(), array[:-1], array.new_zeros(1).expand(10**9)]
-            if array.is_floating_point():
-                bad.append(array * math.nan)
-            for wrong in bad:
-                with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                    channel.receive(Message(**{**reply, name: wrong}), sizes, "client 4")
-            without = Message(**{n: a for n, a in reply.items() if n != name})
-            with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                channel.receive(without, sizes, "client 4")
-
-
 def test_products_by_blocks_are_products() -> None:
     g = torch.Generator().manual_seed(0)
     a, b = torch.randn(3, 40_000, generator=g), torch.randn(2, 40_000, generator=g)
     torch.testing.assert_close(inner(a, b), a.double() @ b.double().T, rtol=1e-6, atol=1e-3)
-
-
-def test_sums_hold_no_jacobian_of_a_sketch(problem: Problem) -> None:
-    """What the server keeps of a sketching cohort is k x M and M x M numbers."""
-    channel, reply, sizes = replies(Sketch(), problem)[0]
-    sums = Sums()
-    sums.add(channel.receive(reply, sizes, "client 0"), reply.nbytes)
-    assert sum(array.numel() for array in sums.totals.values()) < M * D
-
-
-@pytest.mark.parametrize("gram", [TwoWay(), TwoWayAsRun(TopK())])
-def test_what_was_kept_of_phase_one_changes_nothing(
-    problem: Problem, gram: Gram, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = estimates(gram, problem, 2)
-    monkeypatch.setattr("fedcmoo.worker.KEEP_LIMIT", 0)
-    np.testing.assert_array_equal(estimates(gram, problem, 2), kept)

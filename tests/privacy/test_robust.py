@@ -16,7 +16,7 @@ from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact
-from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, TrimmedMean
+from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, Secure, TrimmedMean
 from fedcmoo.privacy.robust import geometric_median, trimmed_mean
 from tests.core.problems import quadratics
 
@@ -116,8 +116,8 @@ def test_every_engine_gives_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"secure": True}, "secure sums hide them"),
-        ({"privacy": DifferentialPrivacy(epsilon=8.0)}, "noise of privacy is for sums"),
+        ({"stages": [TrimmedMean(), Secure()]}, "secure sums hide them"),
+        ({"stages": [TrimmedMean(), DifferentialPrivacy(epsilon=8.0)]}, "noise of privacy is for sums"),
         ({"on": {"weights": [1.0] * 8 + [2.0]}}, "equal weights"),
         ({"on": {"owns": [["f0"]] + [["f0", "f1"]] * 8}}, "own all objectives"),
         ({"clients_per_round": 2, "stages": [TrimmedMean(0.4)]}, "leaves none of 2"),

@@ -113,7 +113,7 @@ def test_a_drop_out_ends_a_run_that_is_to_stop_at_failures() -> None:
 
 
 def run(engine: Engine, method: Method = SKETCH, rounds: int = 2, **settings: Any) -> Result:
-    settings = {"secure": True, "clients_per_round": N, "evaluate_every": 1, **settings}
+    settings = {"stages": [Secure()], "clients_per_round": N, "evaluate_every": 1, **settings}
     return fit(settings.pop("on", None) or problem(), method, rounds, engine=engine, **settings)
 
 
@@ -162,9 +162,9 @@ def test_nodes_give_the_bits_of_the_local_engine_and_nearly_those_of_plain_sums(
         keys.append(Loopback(tmp_path, problem(), method, nodes=3).node(node).identity.public)
     secure = Secure(nodes=tuple(keys))
     nodes = Remote(Loopback(tmp_path, problem(), method, nodes=3, stages=[secure]))
-    over_nodes = run(nodes, method, secure=secure)
+    over_nodes = run(nodes, method, stages=[secure])
     assert_same(over_nodes, run(Local(), method))
-    plain = run(Local(), method, secure=False)
+    plain = run(Local(), method, stages=[])
     for a, b in zip(over_nodes.history, plain.history, strict=True):
         assert b.gram is None or np.allclose(a.gram or (), b.gram, rtol=1e-3, atol=1e-4)
     assert torch.allclose(x_of(over_nodes), x_of(plain), atol=1e-4)
@@ -174,7 +174,7 @@ def test_nodes_give_the_bits_of_the_local_engine_and_nearly_those_of_plain_sums(
 def test_a_node_with_secure_sums_sends_no_reply_that_is_not_masked(tmp_path: Path) -> None:
     nodes = Remote(Loopback(tmp_path, problem(), SKETCH, nodes=3, stages=[Secure()]), start_deadline=0.1)
     with pytest.raises(RuntimeError, match="replies to no ask of a single trip"):
-        run(nodes, secure=False)
+        run(nodes, stages=[])
 
 
 def test_nodes_that_do_not_know_each_other_make_no_sum(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_node_refuses_keys_other_than_those_it_saw_first(tmp_path: Path) -> No
 def test_unequal_clients_with_weights_and_objectives_of_their_own() -> None:
     owns = [["f0"], ["f1"], ["f0", "f1"], ["f0"], ["f1"], ["f0"], ["f0", "f1"]]
     unequal = replace(problem(), owns=owns, weights=[1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0])
-    secure, plain = (run(Local(), on=unequal, secure=on) for on in (True, False))
+    secure, plain = (run(Local(), on=unequal, stages=stages) for stages in ([Secure()], []))
     assert torch.allclose(x_of(secure), x_of(plain), atol=1e-4)
     assert np.allclose(secure.history[-1].gram or (), plain.history[-1].gram or (), rtol=1e-3, atol=1e-4)
 
@@ -218,7 +218,7 @@ def test_an_objective_with_too_few_owners_for_a_sum_undoes_the_round() -> None:
 def test_secure_sums_of_a_private_run_have_noise() -> None:
     privacy = DifferentialPrivacy(epsilon=8.0, sampling="fixed-size", clip=0.5)
     method = replace(SKETCH, gram=Sketch(bits=32, correction=False))
-    first, second = (run(Local(), method, privacy=privacy) for _ in range(2))
+    first, second = (run(Local(), method, stages=[Secure(), privacy]) for _ in range(2))
     assert first.epsilon == second.epsilon
     assert not torch.equal(x_of(first), x_of(second))
 
@@ -253,7 +253,7 @@ def test_what_is_decoded_of_one_client_is_within_its_bound(bits: int, scale: flo
         ({"clients_per_round": 2}, "at least 3 clients, but got 2"),
         ({"engine": Pool()}, "engine is Pool"),
         (
-            {"secure": Secure(bits=8), "on": quadratics(clients=30), "clients_per_round": 30},
+            {"stages": [Secure(bits=8)], "on": quadratics(clients=30), "clients_per_round": 30},
             "at least 10 for sums",
         ),
     ],

@@ -19,6 +19,7 @@ from fedcmoo.history import MASKING, Record, read_history
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.privacy.secure import Secure
 from fedcmoo.report.table import Table
+from fedcmoo.validation import at_least_one
 
 FLOWER = "flower"
 
@@ -87,8 +88,7 @@ def measure(
         raise ValueError(f"engines are {', '.join(known)}, but got {unknown[0]!r}")
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, since the first is part of the start, but got {rounds}")
-    if nodes < 1:
-        raise ValueError(f"nodes must be at least 1, but got {nodes}")
+    at_least_one(nodes=nodes)
     config = replace(CONFIG, rounds=rounds, secure=Secure() if secure else None)
     expected, *_ = _on_this_machine("local", config)
     plain = replace(CONFIG, rounds=1).run()

@@ -31,6 +31,7 @@ from fedcmoo.settings import Table
 from fedcmoo.sums import Sums
 from fedcmoo.training import fit
 from fedcmoo.types import Matrix
+from fedcmoo.validation import at_least_one
 from fedcmoo.weights.find_weights import unit_scale
 from fedcmoo.worker import AskClients, Request, Worker
 
@@ -127,8 +128,7 @@ def bench_gram(
             Jacobians for every estimator.
         clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
-    if every < 1:
-        raise ValueError(f"every must be at least 1, but got {every}")
+    at_least_one(every=every)
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.stats import rankdata
@@ -13,6 +14,7 @@ from fedcmoo.client_scores import STATISTICS, statistic
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.history import Record
 from fedcmoo.run_folder import save_model
+from fedcmoo.validation import check_literals
 
 BEST = "best.safetensors"
 RANK = "rank"
@@ -20,8 +22,9 @@ RANK = "rank"
 Split = Literal["validation", "test", "client_test"]
 
 
-class Best:
-    """Decides whether each evaluation is the best so far.
+@dataclass(eq=False)
+class Best(Callback):
+    """Base class of callbacks that decide whether each evaluation is the best so far.
 
     Args:
         metric: "rank", "loss" or the name of a metric. By "rank" the best evaluation is the one whose losses have the
@@ -33,20 +36,16 @@ class Best:
         statistic: the statistic over clients: "mean", "worst_tenth" or "spread" (less is better).
     """
 
-    def __init__(
-        self,
-        metric: str = RANK,
-        objective: str | None = None,
-        split: Split = "validation",
-        min_delta: float = 0.0,
-        statistic: str = "mean",
-    ) -> None:
-        if split not in get_args(Split):
-            raise ValueError(f"split must be 'validation', 'test' or 'client_test', but got {split!r}")
-        if statistic not in STATISTICS:
-            raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, but got {statistic!r}")
-        self.metric, self.objective, self.split, self.min_delta = metric, objective, split, min_delta
-        self.statistic = statistic
+    metric: str = RANK
+    objective: str | None = None
+    split: Split = "validation"
+    min_delta: float = 0.0
+    statistic: str = "mean"
+
+    def __post_init__(self) -> None:
+        check_literals(self)
+        if self.statistic not in STATISTICS:
+            raise ValueError(f"statistic must be one of {', '.join(STATISTICS)}, but got {self.statistic!r}")
 
     def start(self, training: Training) -> None:
         """Check that the problem has the watched metric and data, and reset."""
@@ -62,7 +61,7 @@ class Best:
         higher = {m.name for objective in problem.objectives for m in objective.metrics if m.higher_is_better}
         self._metric, self._sign = wanted, -1.0 if wanted in higher and self.statistic != "spread" else 1.0
         self._rows: list[list[float]] = []
-        self._best = float("inf")
+        self._lowest = float("inf")
 
     def update(self, record: Record) -> bool | None:
         """Whether the evaluation of a round is the best so far; None for a round without one."""
@@ -76,12 +75,12 @@ class Best:
             ranks = rankdata(np.array(self._rows), axis=0).mean(axis=1)
             return bool((ranks[:-1] > ranks[-1]).all())
         mean = float(np.mean(self._rows[-1]))
-        is_best = mean < self._best - self.min_delta
-        self._best = min(mean, self._best) if is_best else self._best
+        is_best = mean < self._lowest - self.min_delta
+        self._lowest = min(mean, self._lowest) if is_best else self._lowest
         return is_best
 
 
-class BestModel(Callback):
+class BestModel(Best):
     """Keeps the model of the best evaluation, and writes it to `best.safetensors` in the run's folder.
 
     Args:
@@ -95,28 +94,19 @@ class BestModel(Callback):
     >>> best = BestModel("accuracy", objective="left")
     """
 
-    def __init__(
-        self,
-        metric: str = RANK,
-        objective: str | None = None,
-        split: Split = "validation",
-        min_delta: float = 0.0,
-        statistic: str = "mean",
-    ) -> None:
-        self._best = Best(metric, objective, split, min_delta, statistic)
-        self.model: nn.Module | None = None
-        self.round: int | None = None
+    model: nn.Module | None = None
+    round: int | None = None
 
     def on_start(self, training: Training) -> None:
         self._training = training
-        self._best.start(training)
+        self.start(training)
         self.model = self.round = None
         for record in training.history:
-            if self._best.update(record):
+            if self.update(record):
                 self.round = record.round
 
     def after_round(self, record: Record) -> None:
-        if not self._best.update(record):
+        if not self.update(record):
             return
         self.model, self.round = self._training.model(), record.round
         if self._training.folder is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fedcmoo.callbacks.base import Callback, Training
-from fedcmoo.callbacks.best import RANK, Best, Split
+from dataclasses import dataclass, field
+
+from fedcmoo.callbacks.base import Training
+from fedcmoo.callbacks.best import Best
 from fedcmoo.history import Record
 from fedcmoo.validation import at_least_one
 
 
-class EarlyStop(Callback):
+@dataclass(eq=False)
+class EarlyStop(Best):
     """Stop after `patience` evaluations in a row that are not the best so far.
 
     Args:
@@ -16,27 +19,20 @@ class EarlyStop(Callback):
         patience: the number of evaluations to wait.
     """
 
-    def __init__(
-        self,
-        metric: str = RANK,
-        patience: int = 10,
-        split: Split = "validation",
-        min_delta: float = 0.0,
-        objective: str | None = None,
-        statistic: str = "mean",
-    ) -> None:
-        at_least_one(patience=patience)
-        self.patience = patience
-        self._best = Best(metric, objective, split, min_delta, statistic)
+    patience: int = field(default=10, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(patience=self.patience)
 
     def on_start(self, training: Training) -> None:
-        self._best.start(training)
+        self.start(training)
         self._waited = 0
         for record in training.history:  # of an interrupted run
             self.after_round(record)
 
     def after_round(self, record: Record) -> bool:
-        is_best = self._best.update(record)
+        is_best = self.update(record)
         if is_best is not None:
             self._waited = 0 if is_best else self._waited + 1
         return self._waited >= self.patience

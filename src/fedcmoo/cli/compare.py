@@ -7,29 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.cli.options import (
-    AsJson,
-    ConfigFile,
-    DataFolder,
-    EngineName,
-    ProblemName,
-    Rounds,
-    Seeds,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    out,
-    print_json,
-)
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AGAIN, AsJson, Seeds, errors_for_people, out, print_json, progress
 
 if TYPE_CHECKING:
     from fedcmoo.config import RunConfig
     from fedcmoo.result import Result
 
 
+@with_options("problem", "rounds", "engine", "config", "sets", "small", "data")
 def compare(
-    problem: ProblemName = None,
+    options: Options,
     methods: Annotated[
         str,
         typer.Option(
@@ -39,12 +27,6 @@ def compare(
         ),
     ] = "fedcmoo,fsmgda,fedavg",
     seeds: Seeds = "0,1,2",
-    rounds: Rounds = None,
-    engine: EngineName = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="OBJECTIVE=SCORE", help="print what it takes to reach this, such as left=0.9; repeatable"),
@@ -61,19 +43,15 @@ def compare(
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
     reached, and targets.png shows them. A target refers to the objective's first metric; right:loss=0.3 names another.
     """
-    from fedcmoo.cli.resolving import different, given, resolve, seed_numbers, short_name, variant
+    from fedcmoo.cli.resolving import different, seed_numbers, short_name, variant
     from fedcmoo.comparison import compare_configs
     from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
 
-    with errors_for_people():
+    with errors_for_people(AGAIN):
         numbers = seed_numbers(seeds)
-        common = given(rounds=rounds, engine=engine, data=data and str(data))
         configs = {
-            label: [
-                resolve(problem, name, config, small, [*(sets or []), *own], {**common, "seed": seed})
-                for seed in numbers
-            ]
+            label: [options.resolve(name, {"seed": seed}, own) for seed in numbers]
             for label, name, own in map(variant, different("--methods", methods))
         }
         first = next(iter(configs.values()))[0]
@@ -82,11 +60,7 @@ def compare(
         for wanted in targets:
             wanted.check(known)
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
-        try:
-            comparison = compare_configs(configs, folder, with_progress)
-        except KeyboardInterrupt:
-            err.print("interrupted; what is done is saved. The same command goes on with it.")
-            raise typer.Exit(130) from None
+        comparison = compare_configs(configs, folder, with_progress)
         if as_json:
             print_json(comparison.summary())
         else:
@@ -99,10 +73,9 @@ def compare(
 
 def with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
     """Run a configuration of a comparison with a progress bar."""
-    from fedcmoo.callbacks import ProgressBar
     from fedcmoo.cli.resolving import warn_of_no_checkpoint
 
-    err.print(f"{folder.name}:")
+    callbacks = progress(folder.name)
     if resume:
         warn_of_no_checkpoint(folder)
-    return config.run(folder, [ProgressBar(err)], resume=resume)
+    return config.run(folder, callbacks, resume=resume)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedcmoo.cli.options import AsJson, DataFolder, Seed, Set, Small, err, errors_for_people, out, print_json
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AsJson, DataFolder, err, errors_for_people, out, print_json
 
 app = typer.Typer(
     help="Get data sets, see which are there, look at how a problem deals them out.", no_args_is_help=True
@@ -65,25 +67,21 @@ def status(data: DataFolder = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@with_options("seed", "sets", "small", "data")
 def partition(
+    options: Options,
     problem: Annotated[str, typer.Argument(help="a ready-made problem (see: fedcmoo list)")],
-    seed: Seed = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     figure: Annotated[
         Path | None, typer.Option("--out", "-o", help="where to draw the figure", show_default="PROBLEM-partition.png")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a problem distributes its labels over the clients, with the settings that `fedcmoo run` would use."""
-    from fedcmoo.cli.resolving import given, resolve
     from fedcmoo.data.skew import draw_skew
     from fedcmoo.report.static import save
 
     with errors_for_people():
-        options = given(seed=seed, data=data and str(data))
-        config = resolve(problem, None, small=small, sets=sets or [], options=options)
+        config = replace(options, problem=problem).resolve()
         skew = config.problem.skew(config.seed, None if config.data is None else Path(config.data))
         path = figure or Path(f"{problem}-partition.png")
         if skew.counts:

@@ -7,29 +7,22 @@ from typing import Annotated
 
 import typer
 
-from fedcmoo.cli.options import ConfigFile, Rounds, Set, err, errors_for_people, out
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import err, errors_for_people, out
 from fedcmoo.settings import merge
 
 app = typer.Typer(help="Flower: federations of many machines.", no_args_is_help=True)
 
 
 @app.command()
-def demo(
-    nodes: Annotated[int, typer.Option(help="how many SuperNodes")] = 3,
-    rounds: Rounds = None,
-    config: ConfigFile = None,
-) -> None:
+@with_options("rounds", "config")
+def demo(options: Options, nodes: Annotated[int, typer.Option(help="how many SuperNodes")] = 3) -> None:
     """Run some rounds on a SuperLink and SuperNodes on this machine, and compare with the local engine."""
     with errors_for_people():
-        from fedcmoo.cli.resolving import given, resolve
         from fedcmoo.config import RunConfig
         from fedcmoo.flower.demo import DEMO, demo
 
-        options = given(rounds=rounds)
-        if config is None:
-            chosen = RunConfig.from_table(merge(DEMO, options))
-        else:
-            chosen = resolve(None, None, config, options=options)
+        chosen = RunConfig.from_table(merge(DEMO, options.given())) if options.config is None else options.resolve()
         comparison = demo(chosen, nodes, err.print)
     out.print(comparison.local.table())
     if not comparison.equal:
@@ -42,17 +35,13 @@ def demo(
 
 
 @app.command()
-def init(
-    folder: Annotated[Path, typer.Argument(help="where to write the app")],
-    config: ConfigFile = None,
-    sets: Set = None,
-) -> None:
+@with_options("config", "sets")
+def init(options: Options, folder: Annotated[Path, typer.Argument(help="where to write the app")]) -> None:
     """Write a ready Flower app for a run's configuration (by default the two-digits problem)."""
     with errors_for_people():
-        from fedcmoo.cli.resolving import resolve
         from fedcmoo.flower.template import write_app
 
-        for path in write_app(folder, resolve(None, None, config, sets=sets or ())):
+        for path in write_app(folder, options.resolve()):
             out.print(str(path))
     err.print(f"{folder}/README.md has the commands")
 

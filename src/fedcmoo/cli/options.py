@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.markup import escape
 
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.settings import SettingsError
+
+if TYPE_CHECKING:
+    from fedcmoo.callbacks import Callback
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -44,11 +47,31 @@ Set = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
+AGAIN = "The same command goes on with it."
+"""The advice after Ctrl-C in commands that find their finished runs again."""
+
+
+def progress(name: str) -> list[Callback]:
+    """Print the name of a run; returns its progress bar."""
+    from fedcmoo.callbacks import ProgressBar
+
+    err.print(f"{name}:")
+    return [ProgressBar(err)]
+
+
 @contextmanager
-def errors_for_people() -> Iterator[None]:
-    """Turn expected errors into one line on standard error and an exit code."""
+def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
+    """Turn expected errors into one line on standard error and an exit code.
+
+    With advice `after_interrupt`, Ctrl-C prints that finished rounds are saved, and the advice.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        if after_interrupt is None:
+            raise
+        err.print(f"interrupted; what is done is saved. {after_interrupt}")
+        raise typer.Exit(130) from None
     except Exception as error:
         if not isinstance(error, (MissingExtraError, ValueError, OSError, *_diverged())):
             raise
@@ -58,8 +81,8 @@ def errors_for_people() -> Iterator[None]:
 
 def _diverged() -> tuple[type[Exception], ...]:
     """The error class of diverged runs; empty if no run was started."""
-    client = sys.modules.get("fedcmoo.client")
-    return () if client is None else (client.DivergedError,)
+    failures = sys.modules.get("fedcmoo.failures")
+    return () if failures is None else (failures.DivergedError,)
 
 
 def print_json(value: Any) -> None:

@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.cli.options import (
-    AsJson,
-    ConfigFile,
-    DataFolder,
-    EngineName,
-    ProblemName,
-    Rounds,
-    Seed,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    out,
-    print_json,
-)
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AGAIN, AsJson, errors_for_people, out, print_json, progress
 from fedcmoo.settings import SettingsError, read_toml, write_toml
 
 if TYPE_CHECKING:
@@ -31,23 +18,17 @@ if TYPE_CHECKING:
     from fedcmoo.pareto import Front
 
 
+@with_options("problem", "rounds", "seed", "engine", "config", "sets", "small", "data")
 def pareto(
-    problem: ProblemName = None,
+    options: Options,
     preferences: Annotated[
         str, typer.Option("--preferences", "-p", help="such as 1:2,1:1,2:1; or how many, evenly spread")
     ] = "5",
-    rounds: Rounds = None,
-    seed: Seed = None,
     single: Annotated[bool, typer.Option("--single", help="also train each objective alone: the least losses")] = False,
     fedavg: Annotated[bool, typer.Option("--fedavg", help="also run FedAvg on the average loss")] = False,
     pick: Annotated[
         str | None, typer.Option(metavar="RATIO", help="train nothing: the nearest model of a finished sweep")
     ] = None,
-    engine: EngineName = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="the sweep's folder", show_default="runs/pareto-PROBLEM")
     ] = None,
@@ -59,20 +40,15 @@ def pareto(
     interrupted sweep, or with more rounds or preferences to extend it. Afterwards, --pick 2:1 prints which model is
     nearest to a preference.
     """
-    from fedcmoo.cli.resolving import given, resolve, short_name
+    from fedcmoo.cli.resolving import short_name
 
-    with errors_for_people():
-        options = given(rounds=rounds, seed=seed, engine=engine, data=data and str(data))
-        resolved = resolve(problem, "fedcmoo-pref", config, small, sets or [], options, sweep=True)
+    with errors_for_people(AGAIN):
+        resolved = options.resolve("fedcmoo-pref", sweep=True)
         folder = folder or Path("runs") / f"pareto-{short_name(resolved)}"
         if pick is not None:
             _pick(folder, pick, as_json)
             return
-        try:
-            front = _sweep(resolved, folder, preferences, single, fedavg)
-        except KeyboardInterrupt:
-            err.print("interrupted; what is done is saved. The same command goes on with it.")
-            raise typer.Exit(130) from None
+        front = _sweep(resolved, folder, preferences, single, fedavg)
         if as_json:
             print_json(front.summary() | {"folder": str(folder)})
         else:
@@ -81,7 +57,6 @@ def pareto(
 
 
 def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, fedavg: bool) -> Front:
-    from fedcmoo.callbacks import ProgressBar
     from fedcmoo.files import write_atomically
     from fedcmoo.methods import FedCMOOPref
     from fedcmoo.pareto import parse_ratio, sweep
@@ -93,10 +68,9 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
     ready = config.build()
     wanted = int(preferences) if preferences.isdigit() else [parse_ratio(r, ready.M) for r in preferences.split(",")]
 
-    def progress(label: str) -> list[Callback]:
+    def callbacks(label: str) -> list[Callback]:
         write_atomically(file, write_toml(config.to_table()).encode())  # the folder exists and is this sweep's
-        err.print(f"{label}:")
-        return [ProgressBar(err)]
+        return progress(label)
 
     return sweep(
         ready,
@@ -110,7 +84,7 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         seed=config.seed,
         engine=config.engine,
         evaluate_every=config.evaluate_every,
-        callbacks=progress,
+        callbacks=callbacks,
         checkpoint_every=config.checkpoint_every,
     )
 

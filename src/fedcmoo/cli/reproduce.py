@@ -10,7 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedcmoo.cli.options import DataFolder, Set, err, errors_for_people, out
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AGAIN, err, errors_for_people, out
 
 if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback
@@ -21,7 +22,9 @@ WIDE = 80
 """Terminals with fewer columns do not show a run's targets and rounds."""
 
 
+@with_options("sets", "data")
 def reproduce(
+    options: Options,
     targets: Annotated[
         list[str],
         typer.Argument(
@@ -47,8 +50,6 @@ def reproduce(
         list[str] | None,
         typer.Option(help="such as 0,1,2; or a problem's, such as qm9=0", show_default="0; at full scale 0,1,2"),
     ] = None,
-    sets: Set = None,
-    data: DataFolder = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="for tables, figures and the page")] = Path("results"),
     runs: Annotated[
         Path | None, typer.Option("--runs", help="where runs are kept and found again", show_default="OUT/runs")
@@ -68,22 +69,18 @@ def reproduce(
     Runs are shared between targets and found again by their configuration; run the same command again to continue.
     Anything that cannot be made, for example because a data set is missing, is listed at the end.
     """
-    with errors_for_people():
+    with errors_for_people(AGAIN):
         from fedcmoo.reproduce.command import choose, planned  # takes a second or two, with matplotlib
         from fedcmoo.reproduce.command import reproduce as run_targets
         from fedcmoo.reproduce.runs import Runs
 
-        study = _study(full, rounds, seeds, data, sets)
+        study = _study(full, rounds, seeds, options)
         chosen = choose(targets)
         cache = Runs(runs or folder / "runs", _progress, finished_only)
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
-        try:
-            failures = run_targets(chosen, study, folder, cache, _say)
-        except KeyboardInterrupt:
-            err.print("interrupted; what is done is saved. The same command goes on with it.")
-            raise typer.Exit(130) from None
+        failures = run_targets(chosen, study, folder, cache, _say)
     written = [folder / name for name in ("report.html", "README.md")]
     out.print(f"see {' and '.join(str(file) for file in written if file.exists()) or folder}", soft_wrap=True)
     for what, why in failures.items():
@@ -93,9 +90,7 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _study(
-    full: bool, rounds: list[str] | None, seeds: list[str] | None, data: Path | None, sets: list[str] | None
-) -> Study:
+def _study(full: bool, rounds: list[str] | None, seeds: list[str] | None, options: Options) -> Study:
     """The scale given by the options."""
     from fedcmoo.cli.resolving import settings
     from fedcmoo.reproduce.study import Study
@@ -111,8 +106,8 @@ def _study(
         seeds=every_seeds,
         rounds_of={problem: numbers[0] for problem, numbers in rounds_of.items()},
         seeds_of=seeds_of,
-        data=None if data is None else str(data),
-        sets=settings(sets or []),
+        data=options.given().get("data"),
+        sets=settings(options.sets or []),
     )
 
 

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.cli.options import (
-    AsJson,
-    ConfigFile,
-    DataFolder,
-    EngineName,
-    MethodName,
-    ProblemName,
-    Rounds,
-    Seed,
-    Set,
-    Small,
-    err,
-    errors_for_people,
-    out,
-    print_json,
-)
+from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.options import AsJson, err, errors_for_people, out, print_json
 from fedcmoo.settings import SettingsError, name_of
 
 if TYPE_CHECKING:
@@ -31,11 +17,9 @@ if TYPE_CHECKING:
     from fedcmoo.config import RunConfig
 
 
+@with_options("problem", "method", "rounds", "seed", "engine", "config", "sets", "small", "data")
 def run(
-    problem: ProblemName = None,
-    method: MethodName = None,
-    rounds: Rounds = None,
-    seed: Seed = None,
+    options: Options,
     clients_per_round: Annotated[int | None, typer.Option(help="the cohort's size")] = None,
     client_lr: Annotated[float | None, typer.Option(help="the clients' learning rate")] = None,
     server_lr: Annotated[float | None, typer.Option(help="the server's learning rate")] = None,
@@ -56,11 +40,6 @@ def run(
     secure: Annotated[
         bool, typer.Option("--secure", help="secure aggregation: the server learns sums only (docs/privacy.md)")
     ] = False,
-    engine: EngineName = None,
-    config: ConfigFile = None,
-    sets: Set = None,
-    small: Small = False,
-    data: DataFolder = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="the run's folder", show_default="runs/…")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write TensorBoard event files")] = False,
     as_json: AsJson = False,
@@ -70,22 +49,18 @@ def run(
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (continue with: fedcmoo resume FOLDER).
     """
-    from fedcmoo.cli.resolving import given, new_folder, resolve, short_name
+    from fedcmoo.cli.resolving import given, new_folder, short_name
     from fedcmoo.methods import METHODS
 
     with errors_for_people():
-        options = given(
-            rounds=rounds,
-            seed=seed,
+        over = given(
             clients_per_round=clients_per_round,
             clip=clip,
             robust=robust,
             privacy=None if privacy is None else {"name": "differential", "epsilon": privacy},
             secure="masked" if secure else None,
-            engine=engine,
-            data=data and str(data),
         )
-        options["method"] = given(
+        over["method"] = given(
             client_lr=client_lr,
             server_lr=server_lr,
             local_steps=local_steps,
@@ -93,7 +68,7 @@ def run(
             gram=gram,
             weights=weights,
         )
-        resolved = resolve(problem, method, config, small, sets or [], options)
+        resolved = options.resolve(over=over)
         if upload is not None:
             resolved = replace(resolved, method=resolved.method.within(upload))
         name = f"{short_name(resolved)}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
@@ -132,14 +107,9 @@ def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorbo
     """Run a configuration with a progress bar, and print the result."""
     from fedcmoo.callbacks import ProgressBar, TensorBoard
 
-    callbacks: list[Callback] = [ProgressBar(err)]
-    if tensorboard:
-        callbacks.append(TensorBoard(folder))
-    try:
+    callbacks: list[Callback] = [ProgressBar(err), *([TensorBoard(folder)] if tensorboard else [])]
+    with errors_for_people(f"Continue with: fedcmoo resume {folder}"):
         result = config.run(folder, callbacks, resume=resume)
-    except KeyboardInterrupt:
-        err.print(f"interrupted; what is done is saved. Continue with: fedcmoo resume {folder}")
-        raise typer.Exit(130) from None
     if as_json:
         print_json(result.summary() | {"folder": str(folder)})
     else:

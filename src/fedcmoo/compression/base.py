@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcmoo.messages import BadMessageError, Field, Message, all_finite
+from fedcmoo.validation import check_literals
 
 Shape = tuple[int, int]
 """The shape (M, d) of a Jacobian with one gradient per row."""
@@ -104,8 +105,7 @@ class FloatCompressor(Compressor):
     values: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        if self.values not in ("float32", "float16"):
-            raise ValueError(f"values must be 'float32' or 'float16', but got {self.values!r}")
+        check_literals(self)
 
     @property
     def dtype(self) -> torch.dtype:

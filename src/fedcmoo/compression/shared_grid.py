@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.compression.rotation import Rotation
+from fedcmoo.validation import positive
 
 REACH = 5.0
 """The end of the grid, in standard deviations of a rotated entry of a vector with the largest norm."""
@@ -53,8 +54,7 @@ class SharedGrid:
     bits: int = 16
 
     def __post_init__(self) -> None:
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"bound must be positive and finite, but got {self.bound}")
+        positive(bound=self.bound)
         if not 1 <= self.bits <= 32:
             raise ValueError(f"bits must be from 1 to 32, but got {self.bits}")
         if self.n < 1 or self.levels < 1:

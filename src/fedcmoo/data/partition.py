@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcmoo.validation import at_least_one, positive
+
 IntArray = NDArray[np.int64]
 
 
@@ -78,8 +80,7 @@ def dirichlet(
         rng: the source of all randomness.
         samples_per_client: by default an equal share, n // N.
     """
-    if not alpha > 0:
-        raise ValueError(f"alpha must be positive, but got {alpha}")
+    positive(alpha=alpha)
     share = _share(len(labels), clients, samples_per_client)
     values, position = np.unique(labels, return_inverse=True)
     pools = [rng.permutation(np.flatnonzero(position == c)) for c in range(len(values))]
@@ -105,8 +106,7 @@ def by_label(labels: IntArray, clients: int, rng: np.random.Generator, shards_pe
     A client thus has about `shards_per_client` labels: the strongest skew in common use. Samples that do not fill a
     shard are unused.
     """
-    if shards_per_client < 1:
-        raise ValueError(f"shards_per_client must be at least 1, but got {shards_per_client}")
+    at_least_one(shards_per_client=shards_per_client)
     shards = clients * shards_per_client
     size = _share(len(labels), shards, None)
     # Shuffled before a stable sort, so that the samples of a label are assigned to shards at random.
@@ -145,8 +145,7 @@ def composite(targets: Sequence[IntArray]) -> IntArray:
 
 def _share(samples: int, clients: int, samples_per_client: int | None) -> int:
     """Check and return the number of samples per client."""
-    if clients < 1:
-        raise ValueError(f"clients must be at least 1, but got {clients}")
+    at_least_one(clients=clients)
     if samples_per_client is None:
         if samples < clients:
             raise ValueError(f"{clients} clients need at least {clients} samples, but there are {samples}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
@@ -43,9 +42,7 @@ class Session(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -94,15 +91,6 @@ def numerics(engine: Engine | None) -> dict[str, int | str]:
         name: getattr(engine, name, default)
         for name, default in (("threads", 1), ("device", "cpu"), ("precision", "float32"))
     }
-
-
-def check_trips(engine: Engine) -> None:
-    """Raise ValueError unless the engine supports asks of several trips, which secure sums need."""
-    if not getattr(engine, "several_trips", False):
-        raise ValueError(
-            "secure sums are for nodes on other machines, and for tests on the engine 'local', but the engine is "
-            f"{type(engine).__name__}, whose workers all belong to one user"
-        )
 
 
 class BlockSession(Session):

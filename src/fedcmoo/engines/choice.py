@@ -1,4 +1,4 @@
-"""The default engine of a run. All engines give the same bits, so the choice affects only the time."""
+"""The choice and the start of a run's engine. All engines give the same bits, so the choice affects only the time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 from fedcmoo.contributions import Channels
 from fedcmoo.engines import serialization
-from fedcmoo.engines.base import Engine
+from fedcmoo.engines.base import Engine, Session, TripSession
 from fedcmoo.engines.dispatch import WorkerError
 from fedcmoo.engines.local import Local
 from fedcmoo.engines.pool import Pool, usable_cores
 from fedcmoo.engines.worker_handle import IN_WORKER
 from fedcmoo.optimizers import SGD
+from fedcmoo.privacy.secure import secure_of
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 
@@ -62,7 +63,14 @@ def choose_engine(
     if engine is not None:
         if not hasattr(engine, "start"):
             raise TypeError(f"engine must be one such as Local(), but got {engine!r}")
+        if secure_of(channels) is not None and not getattr(engine, "several_trips", False):
+            raise ValueError(
+                "secure sums are for nodes on other machines, and for tests on the engine 'local', but the engine is "
+                f"{type(engine).__name__}, whose workers all belong to one user"
+            )
         return engine
+    if secure_of(channels) is not None:
+        return Local()
     workers = min(usable_cores(), clients_per_round, workers_in_memory(sizes))
     if workers <= 1 or seconds_of_step(problem, channels, sizes, batch_size) * steps < WORTH_WORKERS:
         return Local()
@@ -71,6 +79,18 @@ def choose_engine(
         log.info("this run would be faster with worker processes, but %s", obstacle)
         return Local()
     return Pool(workers=workers)
+
+
+def start_engine(engine: Engine, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> Session:
+    """Start an engine; if a stage asks for secure sums, the asks of its session take several trips."""
+    session = engine.start(problem, channels, seed, sizes)
+    secure = secure_of(channels)
+    if secure is None:
+        return session
+    from fedcmoo.engines.secure import SecureSession  # needs the extra "privacy"
+
+    assert isinstance(session, TripSession)
+    return SecureSession(session, secure, channels, sizes)
 
 
 def workers_in_memory(sizes: Sizes) -> int:

@@ -13,6 +13,7 @@ from fedcmoo.privacy.secure import secure_of
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
+from fedcmoo.validation import at_least_one
 from fedcmoo.worker import Job, Worker
 
 
@@ -37,8 +38,7 @@ class Local:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, but got {self.threads}")
+        at_least_one(threads=self.threads)
         check_device(self.device)
         check_precision(self.precision, self.device)
 

@@ -84,11 +84,6 @@ class PoolSession(WorkerSession[WorkerHandle]):
             self.close()
             raise
 
-    @property
-    def pids(self) -> list[int]:
-        """The workers' process ids."""
-        return [worker.pid for worker in self.workers]
-
     def start(self) -> WorkerHandle | None:
         try:
             worker = IDLE.take()

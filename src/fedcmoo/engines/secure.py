@@ -39,8 +39,7 @@ class SecureSession(Session):
         sizes: the model's sizes.
     """
 
-    def __init__(self, inner: Session, secure: Secure, channels: Channels, sizes: Sizes) -> None:
-        assert isinstance(inner, TripSession)
+    def __init__(self, inner: TripSession, secure: Secure, channels: Channels, sizes: Sizes) -> None:
         self.inner, self.secure, self.channels, self.sizes = inner, secure, channels, sizes
 
     def ask(self, ask: Ask, server: Server) -> Sums:

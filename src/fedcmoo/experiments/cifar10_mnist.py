@@ -45,8 +45,6 @@ class CIFAR10MNIST(ComposedPairs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.digit not in ("blended", "cropped"):
-            raise ValueError(f"digit must be 'blended' or 'cropped', but got {self.digit!r}")
         self.transform()  # which checks `flip`
 
     def sources(self, folder: Path, train: bool) -> list[Path]:

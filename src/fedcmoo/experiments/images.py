@@ -18,6 +18,7 @@ from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.experiments import losses
 from fedcmoo.problem import Objective, Problem, Transform, accuracy
 from fedcmoo.randomness import numpy_generator, seeded
+from fedcmoo.validation import at_least_one, check_literals, not_negative, positive
 
 
 class Splits(NamedTuple):
@@ -58,19 +59,15 @@ class ImageProblem(ABC):
     alpha: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise ValueError(f"clients must be at least 1, but got {self.clients}")
-        if self.samples_per_client < 0:
-            raise ValueError(f"samples_per_client must not be negative, but got {self.samples_per_client}")
-        if self.partition not in ("dirichlet", "by-label", "iid"):
-            raise ValueError(f"partition must be 'dirichlet', 'by-label' or 'iid', but got {self.partition!r}")
+        check_literals(self)
+        at_least_one(clients=self.clients)
+        not_negative(samples_per_client=self.samples_per_client)
+        positive(alpha=self.alpha)
         if self.partition == "by-label" and self.samples_per_client:
             raise ValueError(
                 "samples_per_client must be 0 where samples are dealt out by label, in equal shards of all of them, "
                 f"but got {self.samples_per_client}"
             )
-        if not self.alpha > 0:
-            raise ValueError(f"alpha must be positive, but got {self.alpha}")
 
     @abstractmethod
     def splits(self, data: Path | None) -> Splits:
@@ -168,12 +165,7 @@ class TwoObjectives(ImageProblem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first_loss not in ("nll", "l2"):
-            raise ValueError(f"first_loss must be 'nll' or 'l2', but got {self.first_loss!r}")
-        if not 0 < self.first_scale < float("inf"):
-            raise ValueError(f"first_scale must be positive and finite, but got {self.first_scale}")
-        if self.label_sets not in ("full", "partial"):
-            raise ValueError(f"label_sets must be 'full' or 'partial', but got {self.label_sets!r}")
+        positive(first_scale=self.first_scale)
 
     def owns(self, seed: int) -> list[list[str]] | None:
         """The label sets, which are drawn by the seed."""

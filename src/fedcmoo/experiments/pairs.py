@@ -20,6 +20,7 @@ from fedcmoo.data.transforms import RandomRotation
 from fedcmoo.experiments.images import Splits, TwoObjectives
 from fedcmoo.problem import Transform
 from fedcmoo.randomness import numpy_generator
+from fedcmoo.validation import at_least_one, below_one
 
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [n, ...] and their labels [n]."""
@@ -51,13 +52,10 @@ class ComposedPairs(TwoObjectives):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("train_pairs", "test_pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        at_least_one(train_pairs=self.train_pairs, test_pairs=self.test_pairs)
+        below_one(validation_share=self.validation_share)
         if not 0 <= self.rotation <= 180:
             raise ValueError(f"rotation must be in [0, 180], but got {self.rotation}")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share must be in [0, 1), but got {self.validation_share}")
 
     @abstractmethod
     def sources(self, folder: Path, train: bool) -> list[Path]:

@@ -19,6 +19,7 @@ from fedcmoo.experiments import losses
 from fedcmoo.models.gnn import GNN
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import numpy_generator, seeded
+from fedcmoo.validation import at_least_one
 
 
 class Molecules(NamedTuple):
@@ -54,9 +55,8 @@ class QM9:
     test_molecules: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("clients", "train_molecules", "validation_molecules", "test_molecules"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        at_least_one(clients=self.clients, train_molecules=self.train_molecules)
+        at_least_one(validation_molecules=self.validation_molecules, test_molecules=self.test_molecules)
         if self.train_molecules < self.clients:
             raise ValueError(
                 f"train_molecules must be at least one per client ({self.clients}), but got {self.train_molecules}"

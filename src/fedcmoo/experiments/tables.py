@@ -17,6 +17,7 @@ from fedcmoo.data.partition import IntArray, Partition, dirichlet
 from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import numpy_generator, seeded
+from fedcmoo.validation import at_least_one, positive
 
 TEST_SHARE = 0.25
 """Share of each label's samples that is held out for testing."""
@@ -54,11 +55,8 @@ class TableProblem(ABC):
     hidden: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("clients", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
-        if not self.alpha > 0:
-            raise ValueError(f"alpha must be positive, but got {self.alpha}")
+        at_least_one(clients=self.clients, hidden=self.hidden)
+        positive(alpha=self.alpha)
 
     @abstractmethod
     def table(self) -> Table:

@@ -11,6 +11,7 @@ from torch import nn
 from fedcmoo.data.digits import two_digits
 from fedcmoo.experiments.images import Splits, TwoObjectives
 from fedcmoo.models.lenet import LeNet
+from fedcmoo.validation import at_least_one, below_one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +41,8 @@ class TwoDigits(TwoObjectives):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("train_pairs", "validation_pairs", "test_pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), but got {self.dropout}")
+        at_least_one(train_pairs=self.train_pairs, validation_pairs=self.validation_pairs, test_pairs=self.test_pairs)
+        below_one(dropout=self.dropout)
 
     def splits(self, data: Path | None) -> Splits:
         """Pairs of each part; the data folder is not used."""

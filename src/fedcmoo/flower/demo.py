@@ -18,6 +18,7 @@ from fedcmoo.flower.keys import write_keys
 from fedcmoo.flower.template import write_app
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result
+from fedcmoo.validation import at_least_one
 
 DEMO: Mapping[str, object] = {
     "rounds": 3,
@@ -61,8 +62,7 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
         say: called with progress messages.
         timeout: seconds after which the run on Flower is aborted.
     """
-    if nodes < 1:
-        raise ValueError(f"nodes must be at least 1, but got {nodes}")
+    at_least_one(nodes=nodes)
     with tempfile.TemporaryDirectory(prefix="fedcmoo-flower-") as name:
         folder = Path(name)
         app, out = folder / "app", folder / "out"
@@ -91,15 +91,17 @@ def run_app(
     timeout: float,
 ) -> None:
     """Run an app whose folder on the server is `out` until the run has ended, reporting each finished round."""
-    done = 0
+    history = out / "history.jsonl"
+    done = size = 0
     run = deployment.run(app, config)
     until = time.monotonic() + timeout
     while True:
         ended = run.poll() is not None
-        records = read_history(out / "history.jsonl")
-        for record in records[done:]:
-            say(describe(record))
-        done = len(records)
+        if history.exists() and (grown := history.stat().st_size) != size:
+            records, size = read_history(history), grown
+            for record in records[done:]:
+                say(describe(record))
+            done = len(records)
         if ended or time.monotonic() > until:
             break
         time.sleep(0.2)

@@ -19,7 +19,6 @@ from fedcmoo.failures import FailureRule, Skip, Stop
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
-from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.result import Result
 from fedcmoo.run import RESULT
 from fedcmoo.settings import from_table
@@ -68,12 +67,7 @@ class RunSettings:
         return from_table(cls, {key: value for key, value in table.items() if key in known})
 
 
-def server_app(
-    problem: MakeProblem,
-    method: MakeMethod,
-    stages: Sequence[Stage] = (),
-    privacy: DifferentialPrivacy | None = None,
-) -> ServerApp:
+def server_app(problem: MakeProblem, method: MakeMethod, stages: Sequence[Stage] = ()) -> ServerApp:
     """A Flower server app that runs a method over all nodes, with checkpoints, history and resume.
 
     The problem's clients may be elsewhere (see `fedcmoo.data.remote`); its test and validation data, if any, are on the
@@ -83,25 +77,18 @@ def server_app(
 
     Args:
         problem, method: functions that create the problem and the method of a run.
-        stages, privacy: as in `fit`. Client apps take the same stages, or `[privacy.clipping()]`.
+        stages: as in `fit`; client apps take the same.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(grid, context, problem, method, stages, privacy)
+        run(grid, context, problem, method, stages)
 
     return app
 
 
-def run(
-    grid: Grid,
-    context: Context,
-    problem: MakeProblem,
-    method: MakeMethod,
-    stages: Sequence[Stage] = (),
-    privacy: DifferentialPrivacy | None = None,
-) -> Result:
+def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod, stages: Sequence[Stage] = ()) -> Result:
     """Do one run, from its config to `result.json`. (Flower's exit codes do not show whether a run succeeded.)"""
     settings = RunSettings.of(context)
     folder = None if settings.folder is None else Path(settings.folder)
@@ -123,7 +110,6 @@ def run(
         on_failure=settings.failure_rule,
         callbacks=[PrintRounds()],
         stages=stages,
-        privacy=privacy,
         download=settings.download,
     )
     print(result)

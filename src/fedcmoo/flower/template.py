@@ -18,7 +18,7 @@ from {package}.task import CONFIG, method, problem
 
 from fedcmoo.flower import client_app
 
-app = client_app(problem, method, stages=CONFIG.client_stages)
+app = client_app(problem, method, stages=CONFIG.stages)
 '''
 
 SERVER = '''\
@@ -28,7 +28,7 @@ from {package}.task import CONFIG, method, problem
 
 from fedcmoo.flower import server_app
 
-app = server_app(problem, method, CONFIG.stages, CONFIG.privacy)
+app = server_app(problem, method, stages=CONFIG.stages)
 '''
 
 TASK = '''\

@@ -16,6 +16,7 @@ from fedcmoo.randomness import derive
 from fedcmoo.rounds import Ask, Server
 from fedcmoo.settings import resolve_names
 from fedcmoo.types import Matrix
+from fedcmoo.validation import at_least_one
 
 COHORTS = ("jacobian-1", "jacobian-2")
 """The names of the contributions of the two cohorts."""
@@ -45,8 +46,7 @@ class Unbiased(Gram):
     def __post_init__(self) -> None:
         resolve_names(self)
         check_budget(self.budget)
-        if self.clients is not None and self.clients < 1:
-            raise ValueError(f"clients must be at least 1, but got {self.clients}")
+        at_least_one(clients=self.clients)
         if not self.compressor.unbiased:
             raise ValueError(f"the compressor must be unbiased, but {type(self.compressor).__name__} is not")
 

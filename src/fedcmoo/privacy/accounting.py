@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fedcmoo.privacy.sampling import Sampling
+from fedcmoo.validation import positive
 
 TOLERANCE = 0.01
 """The tolerance of calibration: a run leaves at most this share of its ε unused, and never exceeds ε."""
@@ -58,8 +59,7 @@ def calibrate(sampling: Sampling, epsilon: float, delta: float, rounds: Mapping[
 
 def check_target(epsilon: float, delta: float) -> None:
     """Raise unless (ε, δ) is a valid target."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be positive and finite, but got {epsilon}")
+    positive(epsilon=epsilon)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be between 0 and 1, far below 1 / (number of clients), but got {delta}")
 

@@ -16,6 +16,7 @@ from fedcmoo.contributions import Arrays, Contribution, Stage
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.rounds import Server, Sizes
 from fedcmoo.sums import Sums
+from fedcmoo.validation import positive
 
 VOTES = "within"
 """The array with the clients' votes on whether their norms are within the bound."""
@@ -79,10 +80,9 @@ class Clip(Stage):
     gradient_bound: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bound", "gradient_bound"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite, but got {value}")
+        positive(bound=self.bound)
+        if self.gradient_bound is not None:
+            positive(gradient_bound=self.gradient_bound)
 
     def of(self, contribution: Contribution) -> Clip:
         return Clip(self.gradient_bound) if contribution.gradients and self.gradient_bound is not None else self
@@ -141,8 +141,7 @@ class QuantileClip(Clip):
         super().__post_init__()
         if not 0 < self.quantile < 1:
             raise ValueError(f"quantile must be between 0 and 1, but got {self.quantile}")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be positive and finite, but got {self.lr}")
+        positive(lr=self.lr)
 
     def of(self, contribution: Contribution) -> QuantileClip:
         if not contribution.gradients:

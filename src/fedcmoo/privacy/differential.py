@@ -22,6 +22,7 @@ from fedcmoo.privacy.sampling import SAMPLINGS
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
+from fedcmoo.validation import check_literals, positive
 
 SPENT = "privacy.json"
 """The file in a run's folder with the rounds accounted for. Unlike checkpoints, it is never rolled back."""
@@ -36,12 +37,14 @@ PUBLIC = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DifferentialPrivacy:
+class DifferentialPrivacy(Stage):
     """Central (ε, δ)-differential privacy of clients: the models of a run hardly depend on any one client's data.
 
     Each client clips each of its contributions, the server adds Gaussian noise to each sum over the cohort and divides
     it by the expected size of a cohort. Cohorts and noise come from the operating system's randomness, so equal seeds
     do not give equal runs. The server itself is trusted: it sees replies and knows the cohorts.
+
+    As a stage, it is the last of a run. Nodes clip by it; the server also adds noise and accounts (see `PrivateRun`).
 
     Args:
         epsilon: ε, the budget of the whole run. The run ends before the first round that would exceed it.
@@ -68,11 +71,13 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, 0.5 if self.delta is None else self.delta)
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, but got {self.sampling!r}")
-        if self.noise is not None and not self.noise > 0:
-            raise ValueError(f"noise must be positive, but got {self.noise}")
+        check_literals(self)
+        if self.noise is not None:
+            positive(noise=self.noise)
         self.clipping()
+
+    def of(self, contribution: Contribution) -> Stage:
+        return self.clipping().of(contribution)
 
     def clipping(self) -> Clip:
         """The clients' part: the clipping stage."""
@@ -154,7 +159,10 @@ class PrivateRun:
         problem: the problem whose clients are drawn.
         n: the expected size of a cohort.
         rounds: the number of rounds of the run.
-        stages: other stages of the run.
+        others: the other stages of the run.
+
+    Attributes:
+        stages: all stages at the server.
     """
 
     def __init__(
@@ -164,11 +172,15 @@ class PrivateRun:
         problem: Problem,
         n: int,
         rounds: int,
-        stages: Sequence[Stage] = (),
+        others: Sequence[Stage] = (),
     ) -> None:
-        for stage in stages:
+        for stage in others:
             if type(stage).on_reply is not Stage.on_reply:
                 raise ValueError(f"privacy must be the last to change a reply, but {type(stage).__name__} does, too")
+        if problem.client_test is not None:
+            raise ValueError(
+                "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
+            )
         shares = public_shares(problem)
         sampling = SAMPLINGS[settings.sampling](problem.N, n)
         delta = problem.N**-1.1 if settings.delta is None else settings.delta
@@ -183,10 +195,21 @@ class PrivateRun:
             P_k = torch.stack([share.weights for share in shares.values()]).mean(dim=0) * n
             P = sum(share.weight for share in shares.values()) * n / problem.N
             noise = replace(noise, P=P, P_k=tuple(P_k.tolist()))
-        self.stages = (settings.clipping(), noise)
+        self.stages = (*others, settings.clipping(), noise)
         self._cohort: tuple[int, ...] = ()
         self._left: list[str] = []
         self._file: Path | None = None
+
+    @classmethod
+    def of(
+        cls, stages: Sequence[Stage], releases: Callable[[int], Sequence[str]], problem: Problem, n: int, rounds: int
+    ) -> PrivateRun | None:
+        """Differential privacy as the last of these stages asks for it; None if it does not."""
+        if any(isinstance(stage, DifferentialPrivacy) for stage in stages[:-1]):
+            raise ValueError(f"differential privacy must be the last stage, but {type(stages[-1]).__name__} is")
+        if not stages or not isinstance(stages[-1], DifferentialPrivacy):
+            return None
+        return cls(stages[-1], releases, problem, n, rounds, stages[:-1])
 
     def start(self, server: Server, folder: Path | None, resume: bool) -> None:
         """Load the budget that the run has spent so far; raise if the rest is not enough for one round."""

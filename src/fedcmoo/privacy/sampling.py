@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from random import SystemRandom
-from typing import Any, ClassVar
+from typing import Any
 
 from fedcmoo.optional import require
 from fedcmoo.types import Vector
@@ -29,9 +29,6 @@ class Sampling(ABC):
         N: the number of all clients.
         n: the size of a cohort, or its expectation. Sums are divided by n, regardless of who replied.
     """
-
-    neighbours: ClassVar[str]
-    """The neighbouring relation: which two federations the guarantee makes hard to distinguish."""
 
     N: int
     n: int
@@ -53,6 +50,8 @@ class Sampling(ABC):
 class Poisson(Sampling):
     """Each client takes part with probability n / N, independently of the others; a cohort may even be empty.
 
+    The guarantee makes it hard to distinguish two federations of which one has one client more.
+
     The accountant composes privacy loss distributions, which is exact up to its grid.
 
     References:
@@ -60,8 +59,6 @@ class Poisson(Sampling):
         Doroshenko, Ghazi, Kamath, Kumar and Manurangsi. Connect the dots: tighter discrete approximations of privacy
         loss distributions. PoPETs 2022.
     """
-
-    neighbours: ClassVar[str] = "one of them has one client more"
 
     def draw(self) -> tuple[int, ...]:
         random, q = SystemRandom(), self.n / self.N
@@ -81,15 +78,14 @@ class Poisson(Sampling):
 class FixedSize(Sampling):
     """n of the N clients, uniformly without replacement.
 
-    Replacing one client changes a sum by up to 2 C, so the accountant uses the noise multiplier z / 2. The known bounds
-    for this kind of sampling are far from tight: `Poisson` gives a much smaller ε for the same noise.
+    The guarantee makes it hard to distinguish two federations that differ in one client. Replacing one changes a sum by
+    up to 2 C, so the accountant uses the noise multiplier z / 2. The known bounds for this kind of sampling are far
+    from tight: `Poisson` gives a much smaller ε for the same noise.
 
     References:
         Wang, Balle and Kasiviswanathan. Subsampled Rényi differential privacy and analytical moments accountant.
         AISTATS 2019.
     """
-
-    neighbours: ClassVar[str] = "one client is replaced by another"
 
     def draw(self) -> tuple[int, ...]:
         return tuple(sorted(SystemRandom().sample(range(self.N), self.n)))

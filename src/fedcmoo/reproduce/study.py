@@ -17,6 +17,7 @@ from fedcmoo.reproduce.local_progress import LocalProgress
 from fedcmoo.reproduce.rate import MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.settings import SettingsError, Table, flatten, from_table, merge, suggestion
+from fedcmoo.validation import at_least_one
 
 SMALL_SEEDS = (0,)
 FULL_SEEDS = (0, 1, 2)
@@ -80,8 +81,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for rounds in (self.rounds, *self.rounds_of.values()):
-            if rounds is not None and rounds < 1:
-                raise ValueError(f"rounds must be at least 1, but got {rounds}")
+            at_least_one(rounds=rounds)
         for seeds in (self.seeds, *self.seeds_of.values()):
             if seeds is not None and (not seeds or len(set(seeds)) < len(seeds)):
                 raise ValueError(f"seeds must be one or several different numbers, but got {list(seeds)}")

@@ -14,6 +14,7 @@ from fedcmoo.data.partition import Partition
 from fedcmoo.data.skew import Skew, measure_skew
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator
+from fedcmoo.validation import at_least_one
 
 DESCENT = 500
 """Gradient descent steps to find the starting point."""
@@ -55,9 +56,7 @@ class Valleys:
     scatter: float = 0.3
 
     def __post_init__(self) -> None:
-        for name in ("clients", "samples", "dimensions", "objectives"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        at_least_one(clients=self.clients, samples=self.samples, dimensions=self.dimensions, objectives=self.objectives)
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
         """The clients' sizes only, which are equal; samples have no labels."""

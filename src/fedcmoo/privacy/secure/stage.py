@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from fedcmoo.optional import require
 from fedcmoo.privacy.clipping import Clip, QuantileClip
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
+from fedcmoo.validation import positive
 
 SMALLEST = 3
 """The smallest allowed cohort: two clients could derive each other's codes from their sum."""
@@ -45,8 +45,7 @@ class Secure(Stage):
         require("cryptography.hazmat.primitives.kdf.hkdf", "privacy")
         if not 8 <= self.bits <= 32:
             raise ValueError(f"bits must be from 8 to 32, but got {self.bits}")
-        if not 0 < self.bound < math.inf:
-            raise ValueError(f"bound must be positive and finite, but got {self.bound}")
+        positive(bound=self.bound)
         if self.smallest < SMALLEST:
             raise ValueError(f"smallest must be at least {SMALLEST}, but got {self.smallest}")
         wrong = [key for key in self.nodes if len(key) != 64 or not set(key) <= set("0123456789abcdef")]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from fedcmoo.report.table import CsvRow, mean_and_spread
+from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
+from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.runs import Labelled, NotMeasuredError, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig, falls_short, scale_line
 from fedcmoo.run import SavedRun
@@ -76,6 +77,32 @@ class Target(ABC):
         return f"; not measured yet: {'; '.join(missing)}" if missing else ""
 
 
+Entry = tuple[str, str, Sequence[CsvRow]]
+"""Our number, the paper's, and the rows of the CSV file behind ours."""
+
+
+def beside_paper(
+    name: str,
+    title: str,
+    what: str,
+    labels: Iterable[str],
+    parts: Collection[str],
+    entry: Callable[[str, str], Entry],
+    note: str,
+) -> Table:
+    """A table with a row for each label, and for each part a column with our numbers and one with the paper's."""
+    header = [what, *(column for part in parts for column in (PROBLEMS[part], "paper"))]
+    entries = {label: [entry(part, label) for part in parts] for label in labels}
+    rows = [[label, *(cell for found in same for cell in found[:2])] for label, same in entries.items()]
+    records = [record for same in entries.values() for found in same for record in found[2]]
+    return Table(name, title, header, rows, records, note)
+
+
+def of_parts(results: Results, measure: Callable[[str, Labelled], dict[str, list[float]]]) -> dict[str, list[float]]:
+    """The measurements of all parts together."""
+    return {name: values for part, runs in results.items() for name, values in measure(part, runs).items()}
+
+
 def percent(run: SavedRun) -> list[float]:
     """The final test accuracies in percent."""
     return [100 * value for value in run.values("accuracy")]
@@ -97,6 +124,11 @@ def same_seeds(*labels: Sequence[SavedRun]) -> list[tuple[SavedRun, ...]]:
     """The runs of several labels side by side, for every seed that all of them have."""
     first, *others = ({run.seed: run for run in same} for same in labels)
     return [(run, *(other[seed] for other in others)) for seed, run in first.items() if all(seed in o for o in others)]
+
+
+def accuracies(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> Entry:
+    """The final accuracies of two objectives as an entry of a table."""
+    return pair_cell(runs), pair_text(paper), accuracy_records(part, label, runs, paper)
 
 
 def pair_cell(runs: Sequence[SavedRun]) -> str:

@@ -10,12 +10,11 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, pair_text, percent
-from fedcmoo.reproduce.targets.table1 import METHODS
+from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
+from fedcmoo.reproduce.targets.table1 import LABELS, METHODS
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
 """The claim that a method has the smallest Δ_M of the paper's three."""
-LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
 
 
 def alone(study: Study, problem: str) -> dict[str, list[StudyConfig]]:
@@ -54,24 +53,14 @@ def _delta(runs: Labelled, label: str) -> list[float]:
 
 
 def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
-    header = ["method"]
-    for part in values:
-        header += [PROBLEMS[part], "paper"]
-    rows: list[list[str]] = []
-    records: list[CsvRow] = []
-    for label in LABELS:
-        row = [label]
-        for part, by in values.items():
-            paper = DELTA_M[part].get(label)
-            row += [mean_and_spread(by[label], 2), "" if paper is None else f"{paper:.2f}"]
-            records += [
-                {"experiment": part, "method": label, "run": n, "delta_m": value, "paper": paper}
-                for n, value in enumerate(by[label])
-            ]
-        rows.append(row)
-    return Table(
-        "delta-m", "Δ_M in percent of the final test accuracies (smaller is better)", header, rows, records, note
-    )
+    def entry(part: str, label: str) -> Entry:
+        ours, paper = values[part][label], DELTA_M[part].get(label)
+        row = {"experiment": part, "method": label}
+        records: list[CsvRow] = [{**row, "run": n, "delta_m": value, "paper": paper} for n, value in enumerate(ours)]
+        return mean_and_spread(ours, 2), "" if paper is None else f"{paper:.2f}", records
+
+    title = "Δ_M in percent of the final test accuracies (smaller is better)"
+    return beside_paper("delta-m", title, "method", LABELS, values, entry, note)
 
 
 def _single_table(results: Results, note: str) -> Table:

@@ -12,7 +12,7 @@ from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper
 
 SMALL_ROUNDS, SMALL_EVERY = 20, 4
 OURS = ("sketch", "one-way quantizer")
@@ -64,21 +64,15 @@ def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
 
 
 def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
-    header = ["estimator, at an upload of d"]
-    for part in benches:
-        header += [PROBLEMS[part], "paper"]
-    rows: list[list[str]] = []
-    records: list[CsvRow] = []
-    for estimator in (*PAPER, *OURS):
-        row = [estimator]
-        for part, same in benches.items():
-            paper = PAPER.get(estimator, {}).get(part)
-            ours = [error for b in same if (error := at_d(b, estimator)) is not None]
-            row += [mean_and_spread(ours, 2) if ours else "–", "" if paper is None else f"{paper:.2f}"]
-            records += [
-                {"experiment": part, "estimator": estimator, "run": n, "budget": budget, "nrmse": error, "paper": paper}
-                for n, bench in enumerate(same)
-                for budget, error in bench.errors(estimator).items()
-            ]
-        rows.append(row)
-    return Table("gram", "Average nRMSE (%) of the Gram matrix at unit scale", header, rows, records, note)
+    def entry(part: str, estimator: str) -> Entry:
+        paper = PAPER.get(estimator, {}).get(part)
+        ours = [error for bench in benches[part] if (error := at_d(bench, estimator)) is not None]
+        records: list[CsvRow] = [
+            {"experiment": part, "estimator": estimator, "run": n, "budget": budget, "nrmse": error, "paper": paper}
+            for n, bench in enumerate(benches[part])
+            for budget, error in bench.errors(estimator).items()
+        ]
+        return mean_and_spread(ours, 2) if ours else "–", "" if paper is None else f"{paper:.2f}", records
+
+    title, what = "Average nRMSE (%) of the Gram matrix at unit scale", "estimator, at an upload of d"
+    return beside_paper("gram", title, what, (*PAPER, *OURS), benches, entry, note)

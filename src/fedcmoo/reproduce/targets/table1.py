@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1
+from fedcmoo.reproduce.paper import BOLD, HARD, TABLE1
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
+    Entry,
     Plan,
     Results,
     Target,
-    accuracy_records,
+    accuracies,
+    beside_paper,
     differences,
     mean_percent,
-    pair_cell,
-    pair_text,
+    of_parts,
     percent,
     same_seeds,
 )
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
+LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
 
 
 class Table1(Target):
@@ -35,24 +36,12 @@ class Table1(Target):
         return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        header = ["method"]
-        for part in results:
-            header += [PROBLEMS[part], "paper"]
-        rows: list[list[str]] = []
-        records: list[CsvRow] = []
-        for label in ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg"):
-            row = [label]
-            for part, labelled in results.items():
-                paper = TABLE1[part].get(label)
-                runs = labelled.get(label, ())
-                row += [pair_cell(runs), pair_text(paper)]
-                records += accuracy_records(part, label, runs, paper)
-            rows.append(row)
+        def entry(part: str, label: str) -> Entry:
+            return accuracies(part, label, results[part].get(label, ()), TABLE1[part].get(label))
+
         title = "Final test accuracy (%) of the first / second objective"
-        measured: dict[str, list[float]] = {}
-        for part, labelled in results.items():
-            measured |= _measure(part, labelled)
-        return Made([Table("table1", title, header, rows, records, note)], measured=measured)
+        table = beside_paper("table1", title, "method", LABELS, results, entry, note)
+        return Made([table], measured=of_parts(results, _measure))
 
 
 def _measure(part: str, runs: Labelled) -> dict[str, list[float]]:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.paper import PROBLEMS, TABLE2
+from fedcmoo.reproduce.paper import TABLE2
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
+    Entry,
     Plan,
     Results,
     Target,
-    accuracy_records,
+    accuracies,
+    beside_paper,
     differences,
     mean_percent,
-    pair_cell,
-    pair_text,
+    of_parts,
     percent,
 )
 
@@ -37,22 +37,12 @@ class Table2(Target):
         return study.methods(part, METHODS, {"problem": {"first_loss": "l2"}})
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        header = ["method"]
-        for part in results:
-            header += [PROBLEMS[part], "paper"]
-        rows: list[list[str]] = []
-        records: list[CsvRow] = []
-        for label in ("FedAvg", "FSMGDA", "FedCMOO"):
-            row = [label]
-            for part, labelled in results.items():
-                row += [pair_cell(labelled[label]), pair_text(TABLE2[part][label])]
-                records += accuracy_records(part, label, labelled[label], TABLE2[part][label])
-            rows.append(row)
-        measured: dict[str, list[float]] = {}
-        for part, runs in results.items():
-            measured |= _measure(part, runs)
+        def entry(part: str, label: str) -> Entry:
+            return accuracies(part, label, results[part][label], TABLE2[part][label])
+
         title = "Final test accuracy (%): l2 loss on the first, negative log-likelihood on the second objective"
-        return Made([Table("table2", title, header, rows, records, note)], measured=measured)
+        table = beside_paper("table2", title, "method", ("FedAvg", "FSMGDA", "FedCMOO"), results, entry, note)
+        return Made([table], measured=of_parts(results, _measure))
 
 
 def _measure(part: str, runs: Labelled) -> dict[str, list[float]]:
