@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, fit
-from fedcmoo.callbacks import Callback
 from fedcmoo.compression import Identity
 from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Stage
@@ -22,7 +21,6 @@ from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, Sketch, SumOfGrams, TwoWay
-from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOOT, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
@@ -33,6 +31,7 @@ from fedcmoo.rounds import Ask, Server
 from fedcmoo.settings import SettingsError
 from fedcmoo.sums import Sums
 from tests.core.problems import quadratics
+from tests.core.runs import Interrupt
 from tests.privacy.test_accounting import by_hand
 
 SKETCH = Sketch(correction=False)
@@ -97,17 +96,6 @@ RUNS: dict[str, tuple[Method, DifferentialPrivacy, Sampling, Callable[[float, in
         lambda z, T: [(z,)] * T,
     ),
 }
-
-
-class Interrupt(Callback):
-    """Ctrl-C after some round, or within it."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def after_round(self, record: Record) -> None:
-        if record.round == self.after:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("name", RUNS)
