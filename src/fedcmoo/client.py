@@ -96,9 +96,17 @@ class Client:
         """O_i: the indices of the objectives that this client owns."""
         return range(self.problem.M) if self.share is None else self.share.objectives
 
-    def own_weights(self, w: Sequence[float]) -> list[float]:
-        """The weights of this client's loss, w_k P / P_k, given the objectives' weights w."""
-        return list(w) if self.scales is None else [a * scale for a, scale in zip(w, self.scales, strict=True)]
+    def own_weights(self, w: Sequence[float]) -> tuple[list[float], float]:
+        """The weights of this client's loss, v_k = w_k P / P_k, and s_i = max(1, Σ_{k in O_i} v_k), given w.
+
+        With several local steps, a weight above 1 in all would be a longer step than any that a client with all labels
+        takes: the client takes steps of η_c / s_i instead, and sends s_i times its update. With one step of SGD, s_i
+        has no effect.
+        """
+        if self.scales is None:
+            return list(w), 1.0
+        own = [a * scale for a, scale in zip(w, self.scales, strict=True)]
+        return own, max(1.0, sum(own[k] for k in self.owned))
 
     @property
     def keeps_jacobian(self) -> bool:

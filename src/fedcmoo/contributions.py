@@ -219,6 +219,6 @@ def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server)
         channel, part = channels[name], sums.part(name)
         for stage in reversed(channel.stages):
             stage.on_server(part, channel.fields(server.sizes), server)
-        sums.count, sums.P = part.count, part.P
+        sums.count, sums.P, sums.P_k = part.count, part.P, part.P_k
         sums.totals |= {f"{name}/{key}": array for key, array in part.totals.items()}
         sums.noise |= {f"{name}/{key}": std for key, std in part.noise.items()}

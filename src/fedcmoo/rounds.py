@@ -8,7 +8,7 @@ grow with the cohort.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -113,6 +113,7 @@ class Server:
         download: how the model is sent to clients.
         id: identifies the run, even after it is resumed.
         on_failure: what to do about clients that fail.
+        scales: P / P_k for each objective, if it is the same in all rounds; None for that of each cohort.
         G: the Gram matrix of this round if the method estimated one, float64 [M, M].
         notes: further numbers of this round for the history.
     """
@@ -132,6 +133,7 @@ class Server:
     download: Download = "full"
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     on_failure: FailureRule = field(default=Stop())
+    scales: Sequence[float] | None = None
     G: Matrix | None = None
     notes: dict[str, float] = field(default_factory=dict)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcmoo.messages import Add, Message
 from fedcmoo.ownership import Share
+from fedcmoo.types import Vector
 
 
 @dataclass
@@ -114,9 +116,12 @@ class Sums:
             return products / self.P**2
         return products / torch.outer(self.P_k, self.P_k).to(products)
 
-    def mean_noise(self, name: str) -> float:
-        """The standard deviation of the noise in each entry of the average."""
-        return self.noise.get(name, 0.0) / self.P
+    def objective_noise(self, name: str) -> Vector:
+        """The standard deviation of the noise in the entries of each row of `objective_mean`: [M], or [1] for all."""
+        if name not in self.noise:
+            return np.zeros(1)
+        divisors = torch.tensor([float(self.P)]) if self.P_k is None else self.P_k
+        return self.noise[name] / divisors.double().numpy()
 
     def part(self, prefix: str) -> Sums:
         """The sums of one contribution, by the names of its arrays."""

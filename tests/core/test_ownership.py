@@ -98,6 +98,21 @@ def test_fedavg_takes_a_gradient_step_on_the_weighted_central_objectives() -> No
     assert torch.allclose(step(problem, FedAvg(weights=w.tolist(), **ONE_STEP)), 0.1 * J.T @ w, atol=1e-9)
 
 
+def test_local_steps_are_no_longer_where_an_objective_has_few_owners() -> None:
+    """One of five clients owns f0, so P / P_0 = 5: its steps are as long as with all labels, its update counts 5/2.
+
+    K steps of length a from 0 towards a centre c end at (1 - (1 - a)^K) c. With a = 5/2 · 0.9 they would diverge.
+    """
+    centres = torch.randn(5, D, dtype=torch.float64)
+    names = ["f0", "f1", "f1", "f1", "f1"]
+    clients = [(torch.zeros(1, 1), {name: centre[None]}) for name, centre in zip(names, centres, strict=True)]
+    problem = Problem(Point(D), [Objective(name, squared_distance) for name in ("f0", "f1")], clients)
+    lr, K = 0.9, 20
+    few, many = 1 - (1 - lr) ** K, 1 - (1 - 5 / 8 * lr) ** K
+    expected = -(5 / 2 * few * centres[0] + many * centres[1:].sum(dim=0)) / 5
+    assert torch.allclose(step(problem, FedAvg(client_lr=lr, local_steps=K, batch_size=None)), expected)
+
+
 @pytest.mark.parametrize("losses", ["all", "batch"])
 def test_pref_sees_the_central_losses(losses: Any) -> None:
     problem = partly_labelled(seed=5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -178,12 +180,34 @@ def test_nodes_that_do_not_know_each_other_make_no_sum(tmp_path: Path) -> None:
     assert "0 answered in 'share'" in (result.history[0].undone or "")
 
 
+def test_a_node_refuses_keys_other_than_those_it_saw_first(tmp_path: Path) -> None:
+    """Node 2 is replaced by one with another key, as when a server brings in a node of its own; the server is new, too,
+    and takes it, but the two other nodes do not. They accept it when its key is deleted from their files."""
+    nodes = Remote(Loopback(tmp_path, problem(), SKETCH, nodes=3, stages=[Secure()]))
+    before = run(nodes, rounds=1, on_failure="skip")
+    assert_same(before, run(Local(), rounds=1, on_failure="skip"))
+    shutil.rmtree(tmp_path / "node-2")
+    refused = run(nodes, rounds=1, on_failure="skip").history[0]
+    assert "but 2 answered in 'share'" in (refused.undone or "")  # clients 2 and 5 of node 2 itself
+    assert "must be one of the node with key" in (refused.undone or "")
+    for peers in tmp_path.glob("node-*/*/peers-3.json"):
+        known = json.loads(peers.read_text())
+        peers.write_text(json.dumps({node: key for node, key in known.items() if node != "2"}))
+    assert_same(run(nodes, rounds=1, on_failure="skip"), before)
+
+
 def test_unequal_clients_with_weights_and_objectives_of_their_own() -> None:
     owns = [["f0"], ["f1"], ["f0", "f1"], ["f0"], ["f1"], ["f0"], ["f0", "f1"]]
     unequal = replace(problem(), owns=owns, weights=[1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0])
     secure, plain = (run(Local(), on=unequal, stages=stages) for stages in ([Secure()], []))
     assert torch.allclose(x_of(secure), x_of(plain), atol=1e-4)
     assert np.allclose(secure.history[-1].gram or (), plain.history[-1].gram or (), rtol=1e-3, atol=1e-4)
+
+
+def test_an_objective_with_too_few_owners_for_a_sum_undoes_the_round() -> None:
+    owns = [["f0"], ["f0"], *[["f1"]] * 5]
+    result = run(Local(), on=replace(problem(), owns=owns), rounds=1, on_failure="skip")
+    assert "needs 3 owners of each objective, or none, but objective 0 has 2" in (result.history[0].undone or "")
 
 
 def test_secure_sums_of_a_private_run_have_noise() -> None:

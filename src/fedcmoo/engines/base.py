@@ -131,7 +131,7 @@ class BlockSession(Session):
             server.sent.state.version,
             messages,
             shares=shares,
-            scales=scales(shares),
+            scales=server.scales or scales(shares),
             on_failure=server.on_failure,
         )
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.base import Session, Trip, TripSession
 from fedcmoo.evaluation import Scores
+from fedcmoo.failures import summary
 from fedcmoo.messages import Field, Message, check
+from fedcmoo.ownership import Share
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys
+from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, SecureSumError
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
@@ -41,7 +43,12 @@ class SecureSession(Session):
         self.inner, self.secure, self.channels, self.sizes = inner, secure, channels, sizes
 
     def ask(self, ask: Ask, server: Server) -> Sums:
-        return SecureAsk(self, ask, server).run(server.cohort if ask.clients is None else ask.clients)
+        secure = SecureAsk(self, ask, server)
+        try:
+            return secure.run(server.cohort if ask.clients is None else ask.clients)
+        except SecureSumError as error:
+            failures = secure.sums.failures
+            raise SecureSumError(f"{error} ({summary(failures)})" if failures else str(error)) from None
 
     def evaluate(self, server: Server, split: str) -> Scores:
         return self.inner.evaluate(server, split)
@@ -80,17 +87,30 @@ class SecureAsk:
 
         start = time.perf_counter()
         survivors = aggregate.survivors()
+        weights = self._shares(survivors)
         message = Message(survivors=torch.tensor(survivors))
         self._trip(
             Trip("unmask", dict.fromkeys(survivors, message)), lambda i, m: aggregate.add_revealed(i, _revealed(i, m))
         )
         sums.totals = code.decode(aggregate.total())
         masking.seconds += time.perf_counter() - start
-        weights = self.secured.inner.shares(survivors)
         for i in survivors:
             sums.add({}, 0, share=weights.get(i))
         sums.client_states = {i: state for i, state in sums.client_states.items() if i in survivors}
         return sums
+
+    def _shares(self, clients: Collection[int]) -> Mapping[int, Share]:
+        """The clients' weights and objectives. An objective's sum over few owners would reveal as much as a sum over a
+        cohort of that size, so it is not unmasked."""
+        shares = self.secured.inner.shares(clients)
+        owners = torch.tensor([share.owned for share in shares.values()]).sum(dim=0).tolist() if shares else []
+        few = [k for k, count in enumerate(owners) if 0 < count < self.session.smallest]
+        if few:
+            raise SecureSumError(
+                f"a secure sum needs {self.session.smallest} owners of each objective, or none, but objective {few[0]} "
+                f"has {owners[few[0]]}; larger cohorts have more"
+            )
+        return shares
 
     def _keys(self, clients: tuple[int, ...]) -> dict[int, PublicKeys]:
         found: dict[int, PublicKeys] = {}

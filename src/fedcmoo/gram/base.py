@@ -14,7 +14,7 @@ from fedcmoo.contributions import Contribution
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.rounds import Ask, Server
 from fedcmoo.sums import Sums
-from fedcmoo.types import Matrix
+from fedcmoo.types import Matrix, Vector
 
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]
 """Asks the cohort; returns G, float64 [M, M], and the sums of the ask that included the other contributions."""
@@ -136,10 +136,11 @@ def inner(a: Tensor, b: Tensor) -> Tensor:
     return sum(others, first)
 
 
-def gram_matrix(h: Tensor, noise: float = 0.0) -> Matrix:
+def gram_matrix(h: Tensor, noise: float | Vector = 0.0) -> Matrix:
     """G = h h^T, float64 [M, M], for gradients as rows [M, d].
 
-    If N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is subtracted.
+    If N(0, noise²) was added to every entry of h, h h^T is too large by d noise² I on average, which is subtracted. The
+    noise may have one standard deviation for each row, [M].
     """
     G: Matrix = inner(h, h).cpu().numpy()
-    return G - h.shape[1] * noise**2 * np.eye(len(G)) if noise else G
+    return G - h.shape[1] * noise**2 * np.eye(len(G)) if np.any(noise) else G

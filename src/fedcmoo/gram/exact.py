@@ -23,7 +23,7 @@ class Exact(OnePhase):
         return Jacobian(batch_size)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.objective_mean("h"), sums.mean_noise("h"))
+        return gram_matrix(sums.objective_mean("h"), sums.objective_noise("h"))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class OneWay(OnePhase):
         return CompressedJacobian(batch_size, self.compressor, self.budget)
 
     def combine(self, sums: Sums) -> Matrix:
-        return gram_matrix(sums.objective_mean("h"), sums.mean_noise("h"))
+        return gram_matrix(sums.objective_mean("h"), sums.objective_noise("h"))
 
 
 @dataclass(frozen=True)

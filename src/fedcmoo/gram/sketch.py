@@ -71,7 +71,7 @@ class Sketch(OnePhase):
         return Message(seed=torch.tensor([derive(server.seed, server.round, "sketch")]))
 
     def combine(self, sums: Sums) -> Matrix:
-        G = gram_matrix(sums.objective_mean("sketch"), sums.mean_noise("sketch"))  # of 1/n Σ y_i: [M, k]
+        G = gram_matrix(sums.objective_mean("sketch"), sums.objective_noise("sketch"))  # of 1/n Σ y_i: [M, k]
         return G + sums.pair_mean(sums["own"].double()).numpy() if self.correction else G
 
 

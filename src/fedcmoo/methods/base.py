@@ -167,7 +167,7 @@ class LocalTraining(Contribution):
     """K local steps on Σ_k w_k f_{i,k}, or Σ_{k in O_i} w_k (P / P_k) f_{i,k} if clients differ: the update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
-    omitted here.
+    omitted here, except that a client with a smaller rate η_c / s_i sends s_i (x - x_i) (see `Client.own_weights`).
     """
 
     lr: float
@@ -183,9 +183,9 @@ class LocalTraining(Contribution):
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
-        w = client.own_weights(message["w"].tolist())
-        change = client.train(w, self.steps, self.lr, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
-        update = change[: client.sizes.d]
+        w, s = client.own_weights(message["w"].tolist())
+        change = client.train(w, self.steps, self.lr / s, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        update = change[: client.sizes.d] * s
         self.drift.finish(client, message, update / (self.steps * self.lr))
         return {"update": update, **public_buffers(client)}
 

@@ -46,7 +46,7 @@ class FSMGDA(Method):
         updates = sums.objective_mean("updates")  # Δ_k, averaged over clients: [M, d]
         scale = self.local_steps * self.client_lr
         self.learn(server, updates / scale)
-        G = gram_matrix(updates[:, : server.sizes.d_shared] / scale, sums.mean_noise("updates") / scale)
+        G = gram_matrix(updates[:, : server.sizes.d_shared] / scale, sums.objective_noise("updates") / scale)
         reweigh(server, self.weights, G)
         self.descend(server, weighted_sum(updates, server.w), sums)  # x <- x - η_s Σ_k w_k Δ_k
 

@@ -14,6 +14,7 @@ import torch
 from fedcmoo.contributions import Contribution, Stage
 from fedcmoo.files import write_json
 from fedcmoo.messages import Field
+from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effective_multiplier
 from fedcmoo.privacy.clipping import VOTES, Clip, QuantileClip
 from fedcmoo.privacy.noise import add_noise
@@ -29,7 +30,10 @@ SPENT = "privacy.json"
 VOTE_NOISE = 10.0
 """The noise multiplier of votes on the clipping bound, as a multiple of that of the sums: they cost 0.5 % of z."""
 
-OWNERS = "differential privacy needs clients that own all objectives and have equal weights, but some do not"
+PUBLIC = (
+    "differential privacy takes clients' objectives and weights as public, so unequal clients need owns=[...] and "
+    "weights of 'equal' or numbers in the problem, but here they come from the data"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +97,16 @@ class Noise(Stage):
     Args:
         multiplier: z; the standard deviation is z C.
         clipping: the clipping stage with the bound C.
-        n: the divisor of means.
+        n: the expected size of a cohort.
+        P, P_k: the divisors of means: the expected weight of a cohort, and for each objective that of its owners; P_k
+            is None if all clients have weight 1 and own all objectives.
     """
 
     multiplier: float
     clipping: Clip
     n: int
+    P: float
+    P_k: tuple[float, ...] | None = None
 
     def of(self, contribution: Contribution) -> Noise:
         return replace(self, clipping=self.clipping.of(contribution))
@@ -115,8 +123,8 @@ class Noise(Stage):
         unknown = sums.totals.keys() - fields.keys()
         if unknown:
             raise ValueError(f"sums must be of {sorted(fields)} to have their noise, but there is also {unknown}")
-        if sums.P_k is not None:
-            raise ValueError(OWNERS)
+        if sums.P_k is not None and self.P_k is None:
+            raise ValueError(PUBLIC)
         for name, field in fields.items():
             std = self.multiplier * self._sensitivity(name, server)
             total = sums.totals.get(name)
@@ -124,11 +132,22 @@ class Noise(Stage):
                 total = torch.zeros([size or 0 for size in field.shape], dtype=field.dtype)
             sums.totals[name] = add_noise(total, std)
             sums.noise[name] = std
-        sums.count, sums.P = self.n, self.n
+        sums.count, sums.P = self.n, self.P
+        sums.P_k = None if self.P_k is None else torch.tensor(self.P_k, dtype=torch.float64)
 
     def _sensitivity(self, name: str, server: Server) -> float:
         """The largest change of a sum by one client; larger for votes, in proportion to their additional noise."""
         return VOTE_NOISE * QuantileClip.sensitivity if name == VOTES else self.clipping.bound_at(server)
+
+
+def public_shares(problem: Problem) -> Mapping[int, Share]:
+    """The clients' weights and objectives as the problem states them, without any data; none if all clients have
+    weight 1 and own all objectives."""
+    if problem.owns is None and problem.weights == "equal":
+        return {}
+    if problem.owns is None or problem.weights == "samples":
+        raise ValueError(PUBLIC)
+    return unequal({i: problem.share(i) for i in range(problem.N)})
 
 
 class PrivateRun:
@@ -162,8 +181,7 @@ class PrivateRun:
             raise ValueError(
                 "privacy must cover all that clients send, but their metrics on client_test have no noise; leave it out"
             )
-        if problem.owns is not None or problem.weights != "equal":
-            raise ValueError(OWNERS)
+        shares = public_shares(problem)
         sampling = SAMPLINGS[settings.sampling](problem.N, n)
         delta = problem.N**-1.1 if settings.delta is None else settings.delta
         self.accountant = Accountant(sampling, settings.epsilon, delta)
@@ -171,7 +189,13 @@ class PrivateRun:
         self._multipliers = [1.0] if settings.quantile is None else [1.0, VOTE_NOISE]
         kinds = Counter(self._relative_noise(t) for t in range(rounds))
         self.multiplier = settings.noise or calibrate(sampling, settings.epsilon, delta, kinds)
-        self.stages = (*others, settings.clipping(), Noise(self.multiplier, settings.clipping(), n))
+        self.scales = scales(shares)
+        noise = Noise(self.multiplier, settings.clipping(), n, n)
+        if shares:
+            P_k = torch.stack([share.weights for share in shares.values()]).mean(dim=0) * n
+            P = sum(share.weight for share in shares.values()) * n / problem.N
+            noise = replace(noise, P=P, P_k=tuple(P_k.tolist()))
+        self.stages = (*others, settings.clipping(), noise)
         self._cohort: tuple[int, ...] = ()
         self._left: list[str] = []
         self._file: Path | None = None
@@ -189,6 +213,7 @@ class PrivateRun:
 
     def start(self, server: Server, folder: Path | None, resume: bool) -> None:
         """Load the budget that the run has spent so far; raise if the rest is not enough for one round."""
+        server.scales = self.scales
         self._file = None if folder is None else folder / SPENT
         if self._file is not None and resume and (server.round or self._file.exists()):
             rounds = json.loads(self._file.read_text())["rounds"]

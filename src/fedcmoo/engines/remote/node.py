@@ -66,8 +66,10 @@ class Node:
         secure = secure_of(channels)
         if secure is not None:
             from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
+            from fedcmoo.privacy.secure.peers import Peers
 
-            self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache)
+            peers = None if secure.nodes else Peers(self.store.path, partitions)
+            self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache, peers)
         self.info = describe(problem, self.worker.sizes, partition, partitions, self.identity.public)
 
     def handle(self, kind: str, packet: Packet) -> Packet:

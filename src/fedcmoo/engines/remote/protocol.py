@@ -118,13 +118,11 @@ class NodeRequest:
         return request, messages, State(x, rest["buffers"], rest["counters"])
 
     def shares_of(self, i: int, M: int) -> tuple[dict[int, Share], list[float] | None]:
-        """Client i's share and the cohort's scales; neither if all clients have weight 1 and own all objectives."""
-        if not self.shares:
-            return {}, None
-        if len(self.shares) != len(self.clients) or len(self.scales) != M:
+        """Client i's share, if not all clients have weight 1 and own all objectives; and the scales, if any."""
+        if len(self.shares) not in (0, len(self.clients)) or len(self.scales) not in (0, M):
             raise BadMessageError(f"a request must have {len(self.clients)} shares and {M} scales, but has others")
-        share = read_share(self.shares[self.clients.index(i)], M)
-        return {i: share}, [read_float(scale) for scale in self.scales]
+        shares = {i: read_share(self.shares[self.clients.index(i)], M)} if self.shares else {}
+        return shares, [read_float(scale) for scale in self.scales] or None
 
 
 @dataclass

@@ -154,7 +154,7 @@ class RemoteSession(TripSession):
             memories=tuple(_hex(server.client_states.get(i)) for i in clients),
             keep=tuple(_hex(reference) for reference in saved),
             shares=tuple(share_text(shares[i]) for i in clients if i in shares),
-            scales=tuple(scale.hex() for scale in scales(shares) or ()),
+            scales=tuple(scale.hex() for scale in server.scales or scales(shares) or ()),
             trip=trip,
         )
 

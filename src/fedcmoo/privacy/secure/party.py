@@ -13,6 +13,7 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.keys import NodeKey
+from fedcmoo.privacy.secure.peers import Peers
 from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session
 from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
@@ -58,6 +59,7 @@ class Party:
         sizes: of the model.
         node: the private key that signs for the clients; by default a new one.
         states: where their secrets are kept; by default in memory.
+        peers: the known keys of other nodes; None if the settings name them, or all clients are in this process.
     """
 
     def __init__(
@@ -67,9 +69,10 @@ class Party:
         sizes: Sizes,
         node: NodeKey | None = None,
         states: States | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.secure, self.channels, self.sizes = secure, channels, sizes
-        self.node, self.states = node or NodeKey.generate(), states or InMemory()
+        self.node, self.states, self.peers = node or NodeKey.generate(), states or InMemory(), peers
 
     def reply(
         self,
@@ -118,8 +121,11 @@ class Party:
         seed: int,
     ) -> Message:
         if trip == "share":
-            rows = from_message(message, KEYS, SERVER)
-            return to_message(client.share({j: PublicKeys.from_bytes(row) for j, row in rows.items()}))
+            keys = {j: PublicKeys.from_bytes(row) for j, row in from_message(message, KEYS, SERVER).items()}
+            shares = client.share(keys)
+            if self.peers is not None:
+                self.peers.check(keys)
+            return to_message(shares)
         if trip == "mask":
             shares = from_message(message, ENCRYPTED, SERVER)
             code = SumCode(self.secure, self.channels, names, self.sizes, client.n, seed)

@@ -33,7 +33,7 @@ class Secure(Stage):
         bound: the bound on the norm of a client's contribution.
         smallest: the minimum number of clients in a sum.
         nodes: the public keys of all nodes, by their partition, in hexadecimal digits. With them, the server cannot add
-            fake clients; without them, clients trust the server about the others' identities.
+            fake clients; without them, nodes store the keys of the others on first use and accept no other keys later.
     """
 
     bits: int = 32
