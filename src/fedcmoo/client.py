@@ -60,7 +60,7 @@ class Client:
         new_private: the private part of the model after training, which it keeps if the server uses its reply; None for
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
-        scales: P / P_k of the cohort for each objective; None if all are 1.
+        scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
     """
 
     problem: Problem
@@ -97,16 +97,16 @@ class Client:
         return range(self.problem.M) if self.share is None else self.share.objectives
 
     def own_weights(self, w: Sequence[float]) -> tuple[list[float], float]:
-        """The weights of this client's loss, v_k = w_k P / P_k, and s_i = max(1, Σ_{k in O_i} v_k), given w.
+        """The weights of this client's loss, v_k = w_k P / P_k, and s_i = max(1, Σ_{k in O_i} v_k / Σ_k w_k), given w.
 
-        With several local steps, a weight above 1 in all would be a longer step than any that a client with all labels
-        takes: the client takes steps of η_c / s_i instead, and sends s_i times its update. With one step of SGD, s_i
-        has no effect.
+        With several local steps, more weight in all than a client with all labels has would make its steps longer than
+        those the learning rate was chosen for: the client takes steps of η_c / s_i instead, and sends s_i times its
+        update. With one step of SGD, s_i has no effect.
         """
         if self.scales is None:
             return list(w), 1.0
         own = [a * scale for a, scale in zip(w, self.scales, strict=True)]
-        return own, max(1.0, sum(own[k] for k in self.owned))
+        return own, max(1.0, sum(own[k] for k in self.owned) / (sum(w) or 1.0))
 
     @property
     def keeps_jacobian(self) -> bool:

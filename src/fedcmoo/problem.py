@@ -117,6 +117,10 @@ class Problem(BatchLosses):
         if self.client_test is not None and len(self.client_test) != self.N:
             raise ValueError(f"client_test must have one entry per client ({self.N}), but has {len(self.client_test)}")
 
+    def __repr__(self) -> str:
+        names = ", ".join(objective.name for objective in self.objectives)
+        return f"<Problem {self.name!r}: {type(self.model).__name__}, objectives {names}, {self.N} clients>"
+
     @property
     def N(self) -> int:
         """The number of clients."""

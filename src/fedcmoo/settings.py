@@ -15,6 +15,7 @@ A table without a name has settings of the default object.
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 import tomllib
 import types
@@ -192,7 +193,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a JSON string is a TOML string
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_literal(v) for v in value) + "]"
     return repr(value)
@@ -227,6 +228,8 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
     expected = hint if isinstance(hint, type) else object
     if not isinstance(value, expected) or (isinstance(value, bool) and hint is int):
         raise SettingsError(f"{place} must be {_NAMES.get(hint, str(hint))}, but got {value!r}")
+    if hint is int and isinstance(value, int) and abs(value) >= 2**63:
+        raise SettingsError(f"{place} must be a whole number of at most 64 bits, but has {value.bit_length()}")
     return value
 
 

@@ -17,7 +17,8 @@ from fedcmoo.identity import identity
 from fedcmoo.loop import Loop
 from fedcmoo.methods import METHODS
 from fedcmoo.methods.base import Method
-from fedcmoo.privacy.differential import PrivateRun
+from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
+from fedcmoo.privacy.secure import Secure
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.rounds import Server, Sizes
@@ -39,6 +40,8 @@ def fit(
     folder: str | Path | None = None,
     checkpoint_every: int = 10,
     resume: bool = False,
+    privacy: DifferentialPrivacy | None = None,
+    secure: bool | Secure = False,
     stages: Sequence[Stage] = (),
     acceptance: Acceptance | None = None,
     on_failure: FailureRule | str = "stop",
@@ -62,10 +65,12 @@ def fit(
             write nothing.
         checkpoint_every: rounds between checkpoints. One is also written at the end, on Ctrl-C and on SIGTERM.
         resume: continue from the checkpoint in `folder`; results are bit for bit those of an uninterrupted run.
-        stages: processing steps applied to every contribution between clients and server: `Clip(1.0)` for a bound on
-            what one client contributes, `TrimmedMean()` against hostile clients, `Secure()` for secure aggregation (the
-            server learns sums over cohorts, but no single reply), and last `DifferentialPrivacy(epsilon=8.0)`, with
-            which cohorts and noise are not derived from the seed.
+        privacy: differential privacy, such as `DifferentialPrivacy(epsilon=8.0)`; cohorts and noise are then not
+            derived from the seed.
+        secure: secure aggregation: the server learns sums over cohorts, but no single reply. True for the defaults of
+            `Secure`.
+        stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)` for a
+            bound on what one client contributes, or `TrimmedMean()` against hostile clients.
         acceptance: the rule by which the model of a round replaces the previous one; by default, it must be finite and
             have a norm of at most 1e8.
         on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
@@ -99,6 +104,7 @@ def fit(
         "download": download,
     }
     problem.check()
+    stages = [*stages, *(stage for stage in (Secure() if secure is True else secure, privacy) if stage)]
     server = _new_server(problem, algorithm, seed, rule, download)
     private = PrivateRun.of(stages, algorithm.releases, problem, n, rounds)
     channels = algorithm.channels(stages if private is None else private.stages)

@@ -44,7 +44,7 @@ class Request:
         messages: the message to each contribution, by the contribution's name.
         memories: the clients' memories from earlier rounds, by client: the method's state, and private parameters.
         shares: the clients' weights and objectives; none in a cohort whose clients all have weight 1 and own all.
-        scales: P / P_k of the cohort for each objective; None if there are no shares.
+        scales: P / P_k for each objective, as in `Client`.
         on_failure: what to do about clients that fail.
     """
 

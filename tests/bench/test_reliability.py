@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcmoo.bench.reliability import fuzz
-from fedcmoo.bench.reliability.faults import faulty_clients, same_bits
+from fedcmoo.bench.reliability.faults import FaultyRun, faulty_clients
 from fedcmoo.bench.reliability.files import damaged_files, flipped_bits
 from fedcmoo.bench.reliability.fuzz import fuzzed_messages
 from fedcmoo.bench.reliability.kills import kills
@@ -17,7 +17,7 @@ from fedcmoo.messages import Message
 def test_killed_runs_resume_bit_for_bit() -> None:
     outcome = kills(3, seed=1)
     assert outcome.passed, outcome
-    assert outcome.counts["kills"] >= 3
+    assert outcome.tried == 3
 
 
 def test_flipped_bits_are_noticed_and_damaged_files_refused() -> None:
@@ -38,9 +38,9 @@ def test_runs_with_faulty_clients_finish(engine: str) -> None:
     assert outcome.counts["failures"] > 0.3 * 12 * 10
 
 
-def test_faulty_clients_leave_the_same_bits_on_every_engine() -> None:
-    outcome = same_bits(("pool", "nodes"), 4, seed=1)
-    assert outcome.passed, outcome
+def test_memory_that_grows_is_reported() -> None:
+    assert FaultyRun(memory=[100] * 60 + [107] * 40).growth == pytest.approx(7)
+    assert FaultyRun(memory=[50] * 10 + [100] * 90).growth == 0  # the first tenth is the start
 
 
 def test_what_is_accepted_and_not_finite_would_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import torch
 
 from fedcmoo import FedCMOO, fit
 from fedcmoo.client import Client
-from fedcmoo.compression import Quantizer, RandomizedSVD
+from fedcmoo.compression import Quantizer, RandomizedSVD, RandomMask
 from fedcmoo.contributions import Arrays, Channel, Stage, add_reply
 from fedcmoo.engines import Local
-from fedcmoo.gram import OneWay, SumOfGrams, TwoWay
+from fedcmoo.gram import OneWay, SumOfGrams, TwoWay, TwoWayAsRun
 from fedcmoo.gram.base import check_own
 from fedcmoo.messages import BadMessageError, Field, Message
 from fedcmoo.methods.base import LocalTraining
@@ -71,6 +71,29 @@ class Enlarged(Stage):
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         return {name: torch.full_like(array, self.size) if name == "h" else array for name, array in arrays.items()}
+
+
+@dataclass(frozen=True)
+class InflatedCorrection(Stage):
+    """Client 1 sends a correction that does not fit the gradients that it sent before."""
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        factor = 1e20 if "mixed" in arrays and client.i == 1 else 1
+        return {name: factor * (1 + array) for name, array in arrays.items()} if factor > 1 else arrays
+
+
+@pytest.mark.parametrize("gram", [TwoWay(RandomizedSVD()), TwoWay(Quantizer()), TwoWayAsRun(RandomMask())], ids=repr)
+def test_corrections_are_limited_to_what_clients_could_have(gram: TwoWay) -> None:
+    problem = quadratics(d=40, clients=4)
+    method = FedCMOO(gram=gram, local_steps=1, client_lr=1e-3)
+    for seed in range(5):
+        (honest,) = fit(problem, method, 1, seed=seed, engine=Local()).history
+        (exact,) = fit(problem, FedCMOO(gram=SumOfGrams()), 1, seed=seed, engine=Local()).history
+        (attacked,) = fit(problem, method, 1, seed=seed, engine=Local(), stages=[InflatedCorrection()]).history
+        assert not [name for name in honest.notes if name.endswith("limited")]
+        assert attacked.notes["mixed_limited"] == 1.0
+        # The bound is (24 n + 12) Σ_i ‖h_i‖² / n² if the compressor at most doubles norms.
+        assert np.abs(attacked.gram).max() < 100 * problem.N * np.trace(exact.gram)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("gram", [TwoWay(Quantizer()), TwoWay(RandomizedSVD(), budget=2), OneWay(Quantizer())])

@@ -67,6 +67,7 @@ def test_a_folder_has_what_the_command_line_leaves(tmp_path: Path) -> None:
     assert (config["method"]["local_steps"], config["seed"], config["rounds"]) == (2, 7, 3)
     assert json.loads((tmp_path / "result.json").read_text())["scores"] == result.scores
     assert repr(result) == "<Result: FedAvg on classification, 3 rounds>"
+    assert len(repr(classification())) < 100  # not the clients' data
     assert "<td" in result._repr_html_()
     with pytest.raises(SettingsError, match="not a ready-made one: go on with it in Python"):
         saved(tmp_path)

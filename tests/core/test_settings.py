@@ -83,6 +83,12 @@ def test_merge_keeps_settings_of_the_same_object_only() -> None:
     assert merge({"gram": "exact"}, {"gram": {"x": 1}}) == {"gram": {"name": "exact", "x": 1}}
 
 
+@pytest.mark.parametrize("text", ["two\nlines", "tab\t", "\0\x1b\x7f", 'quote" and \\', "ü😀", "\r"])
+def test_any_text_survives_toml(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(write_toml({"data": text}))
+    assert read_toml(tmp_path / "run.toml") == {"data": text}
+
+
 def test_files_that_are_missing_or_broken(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist"):
         read_toml(tmp_path / "no.toml")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 import resource
+import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -64,8 +66,8 @@ def test_cifar_labels_are_whole_numbers(labels: list[object], tmp_path: Path) ->
     """Ten nested lists stand for 10^13 numbers; they are refused before anything is made of them."""
     (tmp_path / PYTHON).mkdir()
     content = {b"data": np.zeros((10, 3072), np.uint8), b"labels": labels}
-    (tmp_path / PYTHON / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(DamagedError, match="test_batch"):
+    (tmp_path / PYTHON / "test_batch").write_bytes(pickle.dumps(content, protocol=3))
+    with pytest.raises(DamagedError, match=r"test_batch .*(whole numbers as labels|too large)"):
         load_cifar10(tmp_path / PYTHON, train=False)
 
 
@@ -83,6 +85,31 @@ def test_a_pickle_cannot_ask_for_more_memory_than_it_has(content: bytes, tmp_pat
     with pytest.raises(DamagedError, match="test_batch"):
         load_cifar10(tmp_path / PYTHON, train=False)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_a_pickle_can_only_make_bytes(tmp_path: Path) -> None:
+    """The state of a numpy dtype could turn the bytes of an array into records, or into sub-arrays of any size."""
+    test_cifar.write(tmp_path, "python folder")
+    file = tmp_path / PYTHON / "test_batch"
+    plain, whole = b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", file.read_bytes()
+    expected = load_cifar10(tmp_path / PYTHON, train=False)[0]
+    inner = b"cnumpy\ndtype\n(U\2u1K\0K\1tR"
+    for state in (b"(" + inner + b"J\0\xca\x9a;\x85tNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb", plain[:-3] + b"\x7ftb"):
+        assert plain in whole
+        file.write_bytes(whole.replace(plain, state))
+        images, _ = load_cifar10(tmp_path / PYTHON, train=False)
+        assert images.dtype == np.uint8
+        assert np.array_equal(images, expected)
+
+
+def test_an_archive_cannot_ask_for_any_amount_of_memory(tmp_path: Path) -> None:
+    test_celeba.write(tmp_path, zipped=True, csv=True)
+    path = tmp_path / "celeba" / "img_align_celeba.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in test_celeba.FILES:
+            archive.writestr(name, bytes(20_000_000))  # twenty kilobytes, compressed
+    with pytest.raises(DamagedError, match=r"000001\.jpg .*zip must have at most 16,777,216 bytes"):
+        load_celeba(tmp_path)
 
 
 def test_damaged_celeba(tmp_path: Path) -> None:
@@ -111,6 +138,8 @@ def test_damaged_celeba(tmp_path: Path) -> None:
         ("Elements", "['C', 'Xx']"),
         ("ZPVE_au", "?"),
         ("HOMO_au", ""),
+        ("HOMO_au", "nan"),
+        ("LUMO_au", "1e999"),
     ],
 )
 def test_damaged_qm9(column: str, value: str, tmp_path: Path) -> None:
@@ -147,6 +176,12 @@ def test_absurd_toml(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(text)
     with pytest.raises(SettingsError, match=r"run\.toml is not valid TOML"):
         read_toml(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize("value", ["9" * 30, "-" + "9" * 30, "0x" + "f" * 5_000], ids=len)
+def test_absurd_whole_numbers(value: str) -> None:
+    with pytest.raises(SettingsError, match="seed must be a whole number of at most 64 bits"):
+        from_table(RunConfig, tomllib.loads(f"seed = {value}"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, -(10**400), -1, 0, True, "x", [], {}, [[[]]]])

@@ -78,12 +78,12 @@ def test_what_cannot_be_clipped_is_refused() -> None:
     with pytest.raises(ValueError, match="alone to be clipped"):
         fit(quadratics(), FedCMOO(**LOCAL, gram=TwoWay(Identity(), budget=2)), 1, engine=Local(), stages=[Clip(1.0)])
     with pytest.raises(ValueError, match="last to change"):
-        fit(quadratics(), FedAvg(**LOCAL), 1, stages=[Clip(1.0), DifferentialPrivacy(epsilon=1.0)])
+        fit(quadratics(), FedAvg(**LOCAL), 1, stages=[Clip(1.0)], privacy=DifferentialPrivacy(epsilon=1.0))
     for bound in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="positive"):
             Clip(bound)
     with pytest.raises(ValueError, match="enough for one round"):
-        fit(quadratics(), FedAvg(**LOCAL), 1, stages=[DifferentialPrivacy(epsilon=0.1, noise=0.1)])
+        fit(quadratics(), FedAvg(**LOCAL), 1, privacy=DifferentialPrivacy(epsilon=0.1, noise=0.1))
 
 
 def test_nodes_that_do_not_clip_are_bounded_by_the_server(tmp_path: Path) -> None:

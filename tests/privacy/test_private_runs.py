@@ -186,7 +186,7 @@ def test_a_round_for_which_nobody_was_drawn_is_noise_alone() -> None:
 )
 def test_methods_that_cannot_be_private_are_refused(method: Method, fix: str) -> None:
     with pytest.raises(ValueError, match=fix):
-        fit(quadratics(), method, 1, engine=Local(), stages=[DifferentialPrivacy(epsilon=1.0)])
+        fit(quadratics(), method, 1, engine=Local(), privacy=DifferentialPrivacy(epsilon=1.0))
 
 
 def test_configurations_hold_clip_and_privacy() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
+from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.engines.remote.loopback import Loopback, LoopbackExchange
+from fedcmoo.engines.remote.nodes import Outcome
+from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import TwoWay
-from fedcmoo.messages import Message
+from fedcmoo.messages import Field, Message
 from fedcmoo.methods import Method
 from fedcmoo.rounds import Ask, Round, Server
 from tests.core.problems import classification
@@ -156,3 +161,41 @@ def test_same_bits_with_factorised_gradients_of_a_network(tmp_path: Path) -> Non
     remote = Remote(Loopback(tmp_path, problem, method, nodes=3))
     results = [fit(problem, method, 2, clients_per_round=6, engine=engine) for engine in (remote, Local())]
     assert_same(*results)
+
+
+class NeverHasTheModel(Loopback):
+    """Node 1 asks for the model whenever it is asked."""
+
+    def send(self, kind: str, packets: Mapping[int, Packet], until: float) -> LoopbackExchange:
+        return NoModelExchange(self, kind, packets)
+
+
+class NoModelExchange(LoopbackExchange):
+    def answers(self, until: float) -> Iterator[tuple[int, Outcome]]:
+        for node, packet in self.left:
+            asked = self.kind == "ask" and node == 1
+            forever = Packet({"token": packet.values.get("token", ""), "needs_model": True})
+            yield node, forever if asked else self.transport.node(node).handle(self.kind, packet)
+
+
+class Raises(Stage):
+    """The clients of node 1 raise."""
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        if client.i % 3 == 1:
+            raise RuntimeError
+        return arrays
+
+
+def test_a_node_that_asks_for_the_model_forever_has_failed(tmp_path: Path) -> None:
+    """The run is that of the other clients, including those after its own in client order."""
+    method = METHODS[0]
+    remote = Remote(NeverHasTheModel(tmp_path, classification(), method, nodes=3))
+    attacked = run(remote, method, rounds=3, on_failure="skip")
+    expected = run(Local(), method, rounds=3, on_failure="skip", stages=[Raises()])
+    for mine, yours in zip(attacked.history, expected.history, strict=True):
+        assert set(mine.failures) == set(yours.failures)
+        assert all("must not ask for the model" in why for why in mine.failures.values())
+        assert (mine.gram, mine.weights, mine.up) == (yours.gram, yours.weights, yours.up)
+    for a, b in zip(attacked.model.state_dict().values(), expected.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)

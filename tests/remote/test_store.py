@@ -12,6 +12,7 @@ import torch
 
 from fedcmoo.engines.remote.identity import Identity, is_signed
 from fedcmoo.engines.remote.store import DAY, Memories, ModelCache, NodeStore
+from fedcmoo.files import DamagedError
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
 
@@ -84,3 +85,18 @@ def test_an_identity_lasts_and_cannot_be_forged(tmp_path: Path) -> None:
     assert not is_signed(mine.public, "challenge/1/3", mine.sign("challenge/0/3"))
     assert not is_signed(mine.public, "challenge/0/3", other.sign("challenge/0/3"))
     assert not is_signed("not a key", "challenge/0/3", "not a signature")
+
+
+def test_a_process_killed_while_it_makes_a_key_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Identity(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert Identity(tmp_path).public == Identity(tmp_path).public
+    (tmp_path / "identity.key").write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"identity\.key cannot be read"):
+        Identity(tmp_path)

@@ -54,18 +54,25 @@ def peak_bytes(with_children: bool = False) -> int | None:
         with_children: add the peak of each child process; shared pages count for each of them.
     """
     try:
-        children = [
-            int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
-        ]
-        statuses = [STATUS, *(Path(f"/proc/{pid}/status") for pid in children if with_children)]
+        children = _children(STATUS.parent) if with_children else []
+        statuses = [STATUS, *(Path(f"/proc/{pid}/status") for pid in children)]
         return sum(_status("VmHWM", status) or 0 for status in statuses)
     except OSError:
         return None
 
 
-def resident_bytes() -> int:
-    """The current memory of this process; 0 if the system does not report it."""
-    return (_status("VmRSS") if STATUS.exists() else None) or 0
+def private_bytes(pid: int | None = None) -> int:
+    """The memory of a process (by default this one) and its descendants, without shared pages; 0 if unknown."""
+    process = Path("/proc", "self" if pid is None else str(pid))
+    try:
+        children, own = _children(process), _status("RssAnon", process / "status") or 0
+    except OSError:  # it has ended, or the system has no such files
+        return 0
+    return own + sum(private_bytes(child) for child in children)
+
+
+def _children(process: Path) -> list[int]:
+    return [int(pid) for task in (process / "task").iterdir() for pid in (task / "children").read_text().split()]
 
 
 def _give_back_freed_memory() -> None:

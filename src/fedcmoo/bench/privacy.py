@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from fedcmoo.config import RunConfig
+from fedcmoo.experiments.multimnist import MultiMNIST
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.report.table import Table
+from fedcmoo.settings import SettingsError
 
 COHORT = 0.1
 """The share of clients in a cohort."""
@@ -18,7 +20,6 @@ CONFIG = RunConfig.from_table(
     {
         "rounds": 30,
         "evaluate_every": 1_000_000,
-        "problem": {"name": "two-digits"},
         "method": {
             "name": "fedcmoo",
             "client_lr": 0.2,
@@ -29,7 +30,10 @@ CONFIG = RunConfig.from_table(
         },
     }
 )
-"""The two-digits problem with its 20,000 pairs distributed over all clients; G is estimated in every fifth round."""
+"""The settings of all runs; G is estimated in every fifth round."""
+
+PRIVATE_PROBLEMS: dict[str, type[TwoDigits | MultiMNIST]] = {p.name: p for p in (TwoDigits, MultiMNIST)}
+"""The problems that can be measured, by name: their pairs of images are distributed over all clients."""
 
 CLIP, CLIP_GRADIENTS = 0.5, 2.0
 
@@ -56,15 +60,18 @@ class PrivacyCost:
 
 
 def measure(
-    clients: Sequence[int], epsilons: Sequence[float | None], rounds: int, note: Callable[[str], None]
+    problem: str, clients: Sequence[int], epsilons: Sequence[float | None], rounds: int, note: Callable[[str], None]
 ) -> list[PrivacyCost]:
     """One run for each number of clients and each budget."""
-    return [_measure(N, epsilon, rounds, note) for N in clients for epsilon in epsilons]
+    if problem not in PRIVATE_PROBLEMS:
+        raise SettingsError(f"the problem must be one of {', '.join(PRIVATE_PROBLEMS)}, but got {problem!r}")
+    return [_measure(problem, N, epsilon, rounds, note) for N in clients for epsilon in epsilons]
 
 
-def _measure(N: int, epsilon: float | None, rounds: int, note: Callable[[str], None]) -> PrivacyCost:
+def _measure(problem: str, N: int, epsilon: float | None, rounds: int, note: Callable[[str], None]) -> PrivacyCost:
     n = max(1, round(COHORT * N))
-    config = replace(CONFIG, problem=TwoDigits(clients=N), clients_per_round=n, rounds=rounds, clip=CLIP)
+    federation = PRIVATE_PROBLEMS[problem](clients=N)
+    config = replace(CONFIG, problem=federation, clients_per_round=n, rounds=rounds, clip=CLIP)
     z = 0.0
     if epsilon is not None:
         privacy = DifferentialPrivacy(epsilon=epsilon, clip=CLIP, clip_gradients=CLIP_GRADIENTS)

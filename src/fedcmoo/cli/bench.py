@@ -227,12 +227,13 @@ def weights(
 
 @app.command()
 def privacy(
+    problem: Annotated[str, typer.Option(help="two-digits or multimnist")] = "two-digits",
     epsilons: Annotated[str, typer.Option(help="budgets, separated by commas; none for no noise")] = "none,32,8,2",
     clients: Annotated[str, typer.Option(help="numbers of clients, separated by commas")] = "100,1000",
     rounds: Annotated[int, typer.Option(help="rounds of each run")] = 30,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the accuracy of two-digits with differential privacy, for several budgets and numbers of clients."""
+    """Measure the accuracy with differential privacy, for several budgets and numbers of clients."""
     from fedcmoo.bench.privacy import measure, table
     from fedcmoo.cli.resolving import different
 
@@ -242,7 +243,7 @@ def privacy(
             numbers = [int(n) for n in different("--clients", clients)]
         except ValueError as error:
             raise SettingsError(f"--epsilons and --clients take numbers: {error}") from None
-        costs = measure(numbers, budgets, rounds, err.print)
+        costs = measure(problem, numbers, budgets, rounds, err.print)
     if as_json:
         print_json([asdict(cost) for cost in costs])
     else:

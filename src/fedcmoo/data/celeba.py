@@ -65,6 +65,8 @@ ATTRIBUTES = [
 ]
 """The 40 attributes, in the order of list_attr_celeba."""
 SIZE = 32
+LARGEST = 2**24
+"""An upper limit on the bytes of an image, a thousand times the usual."""
 PARTS = ("train", "validation", "test")
 """The parts, in the order of the numbers 0, 1, 2 of list_eval_partition."""
 VERSION = 1
@@ -184,6 +186,9 @@ def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
         def read(name: str) -> bytes:
             if name not in members:
                 raise DamagedError(f"{source} must hold {name}, but does not; get it again")
+            size = archive.getinfo(members[name]).file_size
+            if size > LARGEST:
+                raise DamagedError(f"{name} in {source} must have at most {LARGEST:,} bytes, but has {size:,}")
             return archive.read(members[name])
 
         yield read

@@ -83,13 +83,14 @@ def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
     batch = _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
     entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     data, labels = entries.get("data"), entries.get("labels")
-    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS or not isinstance(labels, list):
+    images: NDArray[np.uint8] = data.values if isinstance(data, _ByteArray) else np.empty(0, np.uint8)
+    if images.ndim != 2 or images.shape[1] != PIXELS or not isinstance(labels, list):
         raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
     if not all(type(label) is int for label in labels):  # nested lists could need any amount of memory
         raise ValueError(f"{name} must have whole numbers as labels, but has something else")
-    if len(labels) != len(data):
-        raise ValueError(f"{name} must have one label per image, but has {len(labels)} for {len(data)}")
-    return data.reshape(-1, 3, 32, 32), _labels(np.array(labels, dtype=np.int64), name)
+    if len(labels) != len(images):
+        raise ValueError(f"{name} must have one label per image, but has {len(labels)} for {len(images)}")
+    return images.reshape(-1, 3, 32, 32), _labels(np.array(labels, dtype=np.int64), name)
 
 
 def _labels(labels: NDArray[np.int64], name: str) -> NDArray[np.int64]:
@@ -102,16 +103,28 @@ def _text(key: object) -> str:
     return key.decode("latin1") if isinstance(key, bytes) else str(key)
 
 
-def _byte_dtype(code: object, *_: object) -> np.dtype[Any]:
-    """Replacement for numpy.dtype: a batch contains only bytes. Returns a copy, because unpickling writes into it."""
-    if code not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"a CIFAR-10 batch holds arrays of bytes (u1) only, but this one names {code!r}")
-    return np.dtype("u1", False, True)
+class _ByteType:
+    """Replacement for numpy.dtype: a batch contains only bytes."""
+
+    def __init__(self, code: object, *_: object) -> None:
+        if code not in ("u1", b"u1"):
+            raise pickle.UnpicklingError(
+                f"a CIFAR-10 batch holds arrays of bytes (u1) only, but this one names {code!r}"
+            )
+
+    def __setstate__(self, state: object) -> None:
+        """Ignore the state, which could turn bytes into records."""
 
 
-def _empty_array(*_: object) -> NDArray[np.uint8]:
-    """Replacement for numpy's array reconstruction: an empty array, filled later by its pickled state."""
-    return np.empty(0, np.uint8)
+class _ByteArray:
+    """Replacement for numpy's arrays, which takes only shape, order and bytes from a pickled state."""
+
+    def __init__(self, *_: object) -> None:
+        self.values = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, _, by_column, content = state
+        self.values = np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
 def _check_memory(content: bytes) -> None:
@@ -125,10 +138,10 @@ class _NumpyOnly(pickle.Unpickler):
     """Unpickles plain containers and arrays of bytes. Any other global in a pickle is refused, not imported."""
 
     ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {  # noqa: RUF012
-        ("numpy.core.multiarray", "_reconstruct"): _empty_array,
-        ("numpy._core.multiarray", "_reconstruct"): _empty_array,
-        ("numpy", "ndarray"): _empty_array,
-        ("numpy", "dtype"): _byte_dtype,
+        ("numpy.core.multiarray", "_reconstruct"): _ByteArray,
+        ("numpy._core.multiarray", "_reconstruct"): _ByteArray,
+        ("numpy", "ndarray"): _ByteArray,
+        ("numpy", "dtype"): _ByteType,
     }
 
     def find_class(self, module: str, name: str) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
-from fedcmoo.files import reading
+from fedcmoo.files import DamagedError, reading
 from fedcmoo.optional import missing, require
 
 ELEMENTS = ("H", "C", "N", "O", "F")
@@ -87,7 +87,7 @@ def parse(row: Mapping[str, str]) -> Molecule | None:
     elements = np.array(row["Elements"].strip("[]").replace("'", "").split(","))
     numbers = row["XYZ_Ang"].replace("[", "").replace("]", "").split(",")
     positions = np.array(numbers, dtype=np.float64).reshape(-1, 3)
-    if len(positions) != len(elements) or not np.isfinite(positions).all():
+    if len(positions) != len(elements) or not np.isfinite(positions.astype(np.float32)).all():
         raise ValueError(f"{len(elements)} atoms must have as many finite positions, but got {row['XYZ_Ang']:.80}")
     heavy, light = np.flatnonzero(elements != "H"), np.flatnonzero(elements == "H")
     atoms = list(Chem.MolFromSmiles(row["SMILES"]).GetAtoms())
@@ -130,6 +130,8 @@ def _targets(row: Mapping[str, str], elements: list[str]) -> NDArray[np.float64]
         free = FREE_ATOMS.get(column)
         alone = sum(free[ELEMENTS.index(element)] for element in elements) if free else 0.0
         values.append(float(row[column]) - alone)
+    if not np.isfinite(values).all():
+        raise ValueError(f"properties must be finite numbers, but are {values}")
     return np.array(values)
 
 
@@ -153,6 +155,8 @@ def _read(files: list[Path]) -> Arrays:
     log.info("reading the molecules of QM9 once; this takes a minute or two")
     parsed = list(_molecules(files))
     molecules = [molecule for molecule in parsed if molecule is not None]
+    if not molecules:
+        raise DamagedError(f"{', '.join(map(str, files))} must hold molecules, but hold none; get them again")
     log.info("left out %d of %d molecules whose SMILES does not fit", len(parsed) - len(molecules), len(parsed))
     return {
         "sizes": np.array([len(molecule.nodes) for molecule in molecules]),

@@ -29,3 +29,20 @@ PROBLEMS: dict[str, type[ReadyProblem]] = {
     )
 }
 """Problem classes by the name used in `fedcmoo run` and `fedcmoo list`."""
+
+__all__ = [
+    "CIFAR10MNIST",
+    "MNISTFMNIST",
+    "PROBLEMS",
+    "QM9",
+    "CelebA",
+    "CelebA5",
+    "Couples",
+    "DigitGroups",
+    "Loans",
+    "MixedDigits",
+    "MultiMNIST",
+    "OwnProblem",
+    "ReadyProblem",
+    "TwoDigits",
+]

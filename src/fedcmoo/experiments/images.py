@@ -116,6 +116,10 @@ class ImageProblem(ABC):
         targets = [target.numpy() for target in federation.train.targets]
         return measure_skew(federation.partition, dict(zip(names, targets, strict=True)))
 
+    def owns(self, seed: int) -> list[list[str]] | None:
+        """The names of the objectives that each client owns; None if all own all."""
+        return None
+
     def client_data(self, train: ImageData, partition: Partition, seed: int) -> list[Data]:
         """Each client's samples."""
         return [Subset(train, torch.from_numpy(index)) for index in partition.indices]
@@ -136,6 +140,7 @@ class ImageProblem(ABC):
             clients=self.client_data(train, partition, seed),
             test=test,
             validation=validation,
+            owns=self.owns(seed),
             transform=self.transform(),
             name=self.name,
         )
@@ -162,14 +167,22 @@ class TwoObjectives(ImageProblem):
         super().__post_init__()
         positive(first_scale=self.first_scale)
 
+    def owns(self, seed: int) -> list[list[str]] | None:
+        """The label sets, which are drawn by the seed."""
+        if self.label_sets == "full":
+            return None
+        first, second = self.objective_names
+        places = numpy_generator(seed, self.name, "label sets").permutation(self.clients) / self.clients
+        return [[first] if p < 0.5 else [second] if p < 0.8 else [first, second] for p in places.tolist()]
+
     def client_data(self, train: ImageData, partition: Partition, seed: int) -> list[Data]:
         """Each client's samples, with the targets it owns."""
-        samples = super().client_data(train, partition, seed)
-        if self.label_sets == "full":
+        samples, owns = super().client_data(train, partition, seed), self.owns(seed)
+        if owns is None:
             return samples
-        places = numpy_generator(seed, self.name, "label sets").permutation(len(samples)) / len(samples)
         return [
-            Labelled(data, (p < 0.5 or p >= 0.8, p >= 0.5)) for data, p in zip(samples, places.tolist(), strict=True)
+            Labelled(data, tuple(name in owned for name in self.objective_names))
+            for data, owned in zip(samples, owns, strict=True)
         ]
 
     def objectives(self) -> list[Objective]:

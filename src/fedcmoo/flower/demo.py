@@ -91,15 +91,17 @@ def run_app(
     timeout: float,
 ) -> None:
     """Run an app whose folder on the server is `out` until the run has ended, reporting each finished round."""
-    done = 0
+    history = out / "history.jsonl"
+    done = size = 0
     run = deployment.run(app, config)
     until = time.monotonic() + timeout
     while True:
         ended = run.poll() is not None
-        records = read_history(out / "history.jsonl")
-        for record in records[done:]:
-            say(describe(record))
-        done = len(records)
+        if history.exists() and (grown := history.stat().st_size) != size:
+            records, size = read_history(history), grown
+            for record in records[done:]:
+                say(describe(record))
+            done = len(records)
         if ended or time.monotonic() > until:
             break
         time.sleep(0.2)

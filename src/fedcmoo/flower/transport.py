@@ -99,7 +99,7 @@ class GridExchange:
                         self._arrived.put((node, message))
                         return
                 time.sleep(poll)
-        except Exception as error:  # raised again where the answers are awaited
+        except Exception as error:  # Flower raises what it likes about bytes that are no message
             self._arrived.put((node, error))
 
 
@@ -107,7 +107,7 @@ def _outcome(message: FlowerMessage | Exception | None) -> Outcome:
     if message is None:
         return "the SuperLink did not take the message: the node is not connected"
     if isinstance(message, Exception):
-        raise message
+        return f"its answer cannot be read: {type(message).__name__}: {message}"
     if message.has_error():
         return str(message.error.reason)
     try:

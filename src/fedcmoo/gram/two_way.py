@@ -63,15 +63,42 @@ class TwoWay(Gram):
         budget = budget_bytes(self.budget, server.sizes.d_shared)
         message = self.compressor.encode(jacobians["h"], budget, random)
         corrections = (yield Ask({"correction": message})).part("correction")
-        G: Matrix = sums.pair_mean(self.combine(jacobians, corrections, message, budget)).numpy()
+        sent = self.compressor.decode(message, (server.sizes.M, server.sizes.d_shared), budget, "the server")
+        for name, bound in self.bounds(jacobians, sent).items():
+            if (corrections[name].double().abs() > bound).any():
+                server.notes[f"{name}_limited"] = 1.0
+            corrections.totals[name] = corrections[name].double().clamp(-bound, bound)
+        G: Matrix = sums.pair_mean(self.combine(jacobians, corrections, sent)).numpy()
         return G, sums
 
-    def combine(self, sums: Sums, corrections: Sums, message: Message, budget: int) -> Tensor:
-        """n² G, float64 [M, M]."""
+    def bounds(self, sums: Sums, sent: Tensor) -> dict[str, Tensor]:
+        """The largest absolute values that the entries of a sum of corrections can have, by its name, [M, M].
+
+        By the inequalities of Cauchy-Schwarz and Minkowski, with S = Q(Σ ĥ_j),
+
+            |Σ_i R_ij^T (S - ĥ_i)_k| <= r_j (sqrt(n) ‖S_k‖ + sqrt(Σ_i ‖ĥ_ik‖²)),
+            r_j = sqrt(Σ_i ‖h_ij‖²) + sqrt(Σ_i ‖ĥ_ij‖²).
+
+        A larger sum shows that the correction of some client does not fit the gradients that it sent before.
+        """
+        rest = sums.count**0.5 * sent.double().norm(dim=1) + _norms(sums["compressed_own"])
+        return {"mixed": torch.outer(residual_norms(sums), rest)}
+
+    def combine(self, sums: Sums, corrections: Sums, sent: Tensor) -> Tensor:
+        """n² G, float64 [M, M], given Q(Σ ĥ_j), [M, d]."""
         own = sums["own"].double()
         compressed = inner(sums["h"], sums["h"]) - sums["compressed_own"]
-        mixed = corrections["mixed"].double() * (sums.P / corrections.P)  # in case a client has failed since
+        mixed = corrections["mixed"] * (sums.P / corrections.P)  # in case a client has failed since
         return own + compressed + mixed + mixed.T
+
+
+def residual_norms(sums: Sums) -> Tensor:
+    """A bound on sqrt(Σ_i ‖R_ij‖²) for each objective j, float64 [M]."""
+    return _norms(sums["own"]) + _norms(sums["compressed_own"])
+
+
+def _norms(products: Tensor) -> Tensor:
+    return products.double().diagonal().clamp(min=0).sqrt()
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import check_own, inner
-from fedcmoo.gram.two_way import Correction, TwoWay, difference_product
+from fedcmoo.gram.two_way import Correction, TwoWay, difference_product, residual_norms
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes
 from fedcmoo.sums import Sums
@@ -32,12 +33,13 @@ class TwoWayAsRun(TwoWay):
         correction = CorrectionAndResidual(self.compressor, self.budget, batch_size)
         return {**super().contributions(batch_size), "correction": correction}
 
-    def combine(self, sums: Sums, corrections: Sums, message: Message, budget: int) -> Tensor:
-        M, d = sums["h"].shape
-        sent = self.compressor.decode(message, (M, d), budget, "the server")
-        own, residual = sums["own"].double(), corrections["residual"].double()
+    def bounds(self, sums: Sums, sent: Tensor) -> dict[str, Tensor]:
+        r = residual_norms(sums)
+        return {**super().bounds(sums, sent), "residual": torch.outer(r, r)}
+
+    def combine(self, sums: Sums, corrections: Sums, sent: Tensor) -> Tensor:
+        own, residual, mixed = sums["own"].double(), corrections["residual"], corrections["mixed"]
         compressed = inner(sums["h"], sent) - sums["compressed_own"]
-        mixed = corrections["mixed"].double()
         total = own + (compressed + compressed.T) / 2 + mixed + mixed.T
         if sums["compressed_own"].trace() <= CLEARLY_LARGER**2 * residual.trace():
             total += (sums.count - 1) * residual

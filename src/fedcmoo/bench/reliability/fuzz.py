@@ -41,7 +41,7 @@ def methods() -> Iterator[tuple[str, Method]]:
 
 def real_replies(seed: int) -> Iterator[tuple[str, Worker, list[str], bytes]]:
     """Encoded replies of a client, one for each contribution of each method, with the worker that can read them."""
-    problem = small_problem(seed=seed)
+    problem = small_problem(seed)
     for label, method in methods():
         worker = Worker(problem, method.channels(), seed)
         for name in worker.channels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ ROUNDS = 12
 def train(folder: Path, seed: int) -> None:
     """The run that is killed; it goes on where the one before it stopped."""
     fit(
-        small_problem(seed=seed),
+        small_problem(seed),
         METHOD,
         ROUNDS,
         clients_per_round=4,
@@ -38,23 +39,29 @@ def train(folder: Path, seed: int) -> None:
 
 
 def kills(count: int, seed: int) -> Outcome:
-    """Kill `count` runs with SIGKILL, each at a random moment and some of them several times, and resume them."""
+    """Kill runs with SIGKILL `count` times in all, each at a random moment and some of them again and again.
+
+    After each kill, a copy of the run is resumed to its end: it must be equal to the run that was never interrupted.
+    """
     chance = random.Random(seed)
     torch.set_num_threads(1)  # a fork of a process with more of them may hang
     with tempfile.TemporaryDirectory() as parent:
-        reference = Path(parent) / "reference"
+        reference, folder, copy = (Path(parent) / name for name in ("reference", "run", "copy"))
         seconds = _timed(reference, seed)
-        killed = finished = run = 0
+        killed = runs = 0
         broken: list[str] = []
         while killed < count:
-            folder, run = Path(parent) / f"run-{run}", run + 1
-            while _is_killed(folder, seed, chance.uniform(0, 0.9 * seconds)):
+            runs += 1
+            while killed < count and _is_killed(folder, seed, chance.uniform(0, 0.9 * seconds)):
                 killed += 1
-            finished += 1
-            if not _equal(folder, reference):
-                broken.append(f"run {run} differs from an uninterrupted one")
-        counts = {"kills": killed, "seconds of a whole run": round(seconds, 2)}
-    return Outcome("kills and equal resumes", finished, finished - len(broken), counts, broken[:3])
+                folder.mkdir(exist_ok=True)  # if the kill came before
+                shutil.copytree(folder, copy)
+                if _is_killed(copy, seed, after=None) or not _equal(copy, reference):
+                    broken.append(f"after kill {killed} the resumed run differs from an uninterrupted one")
+                shutil.rmtree(copy)
+            shutil.rmtree(folder, ignore_errors=True)
+        counts = {"runs": runs, "seconds of a whole run": round(seconds, 2)}
+    return Outcome("kills and equal resumes", killed, killed - len(broken), counts, broken[:3])
 
 
 def _timed(folder: Path, seed: int) -> float:

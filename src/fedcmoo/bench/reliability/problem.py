@@ -33,7 +33,7 @@ class SmallNetwork(nn.Module):
         return tuple(head(features) for head in self.heads)
 
 
-def small_problem(clients: int = 12, seed: int = 0) -> Problem:
+def small_problem(seed: int = 0, clients: int = 12) -> Problem:
     """Random classifications of random points, with everything that a checkpoint has to hold."""
     draws = generator(seed, "reliability")
 
@@ -45,6 +45,10 @@ def small_problem(clients: int = 12, seed: int = 0) -> Problem:
         model = SmallNetwork()
     objectives = [Objective("first", nll), Objective("second", nll)]
     return Problem(model, objectives, [data() for _ in range(clients)], test=data(), name="reliability")
+
+
+FAULT = "fault"
+"""The purpose of the draws of faults."""
 
 
 class InjectedError(RuntimeError):
@@ -64,12 +68,21 @@ class FaultyClients(Stage):
     garbage: float = 0.06
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
-        draws = client.random("fault")
-        draw = torch.rand(1, generator=draws).item()
-        if draw < self.raising:
-            raise InjectedError(f"client {client.i}\x1b[31m\n" + "x" * 2_000)
-        if draw < self.raising + self.nan:
-            return {n: array * float("nan") if array.is_floating_point() else array for n, array in arrays.items()}
-        if draw < self.raising + self.nan + self.garbage:
-            return {name: torch.randn(7, 5, generator=draws) for name in arrays}
+        draws = client.random(FAULT)
+        match self.strikes(draws):
+            case "raise":
+                raise InjectedError(f"client {client.i}\x1b[31m\n" + "x" * 2_000)
+            case "nan":
+                return {n: array * float("nan") if array.is_floating_point() else array for n, array in arrays.items()}
+            case "garbage":
+                return {name: torch.randn(7, 5, generator=draws) for name in arrays}
         return arrays
+
+    def strikes(self, draws: torch.Generator) -> str:
+        """The fault that is drawn for a client; "" for none."""
+        draw = torch.rand(1, generator=draws).item()
+        for fault, share in (("raise", self.raising), ("nan", self.nan), ("garbage", self.garbage)):
+            draw -= share
+            if draw < 0:
+                return fault
+        return ""

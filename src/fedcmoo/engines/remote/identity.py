@@ -6,11 +6,14 @@ restarted node is recognised.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedcmoo.files import reading
 from fedcmoo.privacy.secure import keys
 
 FILE = "identity.key"
@@ -28,14 +31,14 @@ class Identity:
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(file, "wb") as stream:
-                stream.write(Ed25519PrivateKey.generate().private_bytes_raw())
-        self.key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+        if not path.exists():
+            with tempfile.NamedTemporaryFile(dir=folder) as file:  # only its user can read it
+                file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+                file.flush()
+                with contextlib.suppress(FileExistsError):  # another process of this node was faster
+                    os.link(file.name, path)  # the complete key, or none
+        with reading(path):
+            self.key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
 
     @property
     def public(self) -> str:

@@ -58,7 +58,7 @@ class NodeRequest:
         keep: digests of further memories of these clients that the server may come back to.
         shares: for each of the clients its weight and objectives (see `share_text`); empty if all clients have
             weight 1 and own all objectives.
-        scales: P / P_k of the cohort for each objective, as hexadecimal floats; empty likewise.
+        scales: P / P_k for each objective, as hexadecimal floats; empty if all are 1.
         trip: which trip of an ask that takes several; "" for an ask of one.
     """
 

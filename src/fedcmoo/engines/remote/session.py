@@ -128,8 +128,8 @@ class RemoteSession(TripSession):
             left = dict(requests)
             routes = {}
             for node, outcome in self.settings.transport.send("ask", packets, until).answers(until):
-                answer = _read(outcome, left.pop(node))
-                if answer.needs_model and node not in send_model:  # its disk was cleared
+                answer = _read(outcome, left.pop(node), got_model=node in send_model)
+                if answer.needs_model:  # its disk was cleared
                     routes[node] = requests[node].clients
                     send_model.add(node)
                     continue
@@ -137,7 +137,7 @@ class RemoteSession(TripSession):
                     self._has_model[node] = version
                 yield answer
             for request in left.values():
-                yield replace(_read(f"no answer within {self.settings.deadline:g} seconds", request), late=True)
+                yield replace(_read(f"no answer within {self.settings.deadline:g} seconds", request, True), late=True)
 
     def _request(
         self, ask: Ask, server: Server, version: str, clients: tuple[int, ...], shares: Mapping[int, Share], trip: str
@@ -234,12 +234,14 @@ def _hex(reference: Message | None) -> str:
     return "" if reference is None else bytes(reference[DIGEST].tolist()).hex()
 
 
-def _read(outcome: Outcome, request: NodeRequest) -> Answer:
+def _read(outcome: Outcome, request: NodeRequest, got_model: bool) -> Answer:
     """A node's answer; every client of the request has a reply or a failure in it, unless the node lacks the model."""
     try:
         if isinstance(outcome, str):
             raise BadMessageError(outcome)
         answer = Answer.unpack(outcome, request)
+        if answer.needs_model and got_model:
+            raise BadMessageError("a node must not ask for the model that it was just sent, but did")
     except BadMessageError as error:
         return Answer(request.token, failures=dict.fromkeys(request.clients, str(error)))
     if not answer.needs_model:

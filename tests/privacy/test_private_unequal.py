@@ -1,4 +1,4 @@
-"""Private runs of clients with weights of their own and some of the objectives."""
+"""Differential privacy with clients of unequal weights that own some of the objectives."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import pytest
 import torch
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, Problem, fit
-from fedcmoo.contributions import Stage
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
 from fedcmoo.messages import Message
 from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
-from fedcmoo.privacy.secure import Secure
 from fedcmoo.rounds import Ask, Server, Sizes
 from tests.core.problems import quadratics
 from tests.privacy.test_clipped_runs import BOUND, GRADIENTS, LOCAL, SKETCH, far_away, message_of
@@ -57,8 +55,8 @@ def test_one_unequal_client_changes_no_sum_by_more_than_the_bound(method: Method
                 assert changed <= bound * (1 + 1e-6)  # sums are rounded, too
 
 
-@pytest.mark.parametrize("others", [[], [Secure()]])
-def test_a_private_step_of_unequal_clients_is_that_on_the_central_objectives(others: list[Stage]) -> None:
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_private_step_of_unequal_clients_is_that_on_the_central_objectives(secure: bool) -> None:
     """With all clients and noise of 1e-6, x moves by the gradient of Σ_k w_k F_k; G is that of the F_k."""
     problem = unequal(quadratics())
     p = torch.tensor(WEIGHTS, dtype=torch.float64)
@@ -67,7 +65,7 @@ def test_a_private_step_of_unequal_clients_is_that_on_the_central_objectives(oth
     J = -torch.einsum("i,ik,ikd->kd", p, owned, points) / (p @ owned)[:, None]  # of ½ ||x - c||² at x = 0
     privacy = DifferentialPrivacy(epsilon=1e20, delta=1e-3, noise=1e-9, sampling="fixed-size", clip=1000.0)
     method = FedCMOO(**{**LOCAL, "local_steps": 1}, gram=Exact())
-    result = fit(problem, method, 1, clients_per_round=6, engine=Local(), stages=[*others, privacy])
+    result = fit(problem, method, 1, clients_per_round=6, engine=Local(), privacy=privacy, secure=secure)
     w = torch.tensor(list(result.history[0].weights.values()), dtype=torch.float64)
     tolerance = {"rtol": 0, "atol": 1e-4}  # that of codes of 32 bits with a bound of 1000
     torch.testing.assert_close(result.model.x.detach(), -0.1 * w @ J, **tolerance)  # type: ignore[arg-type, operator]
@@ -80,7 +78,7 @@ def test_the_divisors_do_not_depend_on_who_was_drawn() -> None:
     problem = replace(problem, clients=[(x, 0 * y) for x, y in problem.clients])
     privacy = DifferentialPrivacy(epsilon=1e6, delta=1e-3, noise=1.0, clip=1e-3)
     runs = [
-        fit(problem, FedCMOO(**LOCAL, gram=Exact()), 1, clients_per_round=3, engine=Local(), stages=[privacy])
+        fit(problem, FedCMOO(**LOCAL, gram=Exact()), 1, clients_per_round=3, engine=Local(), privacy=privacy)
         for _ in range(60)
     ]
     diagonals = np.array([np.diag(run.history[0].gram or ()) for run in runs])  # no bias of either objective's
@@ -93,4 +91,4 @@ def test_the_divisors_do_not_depend_on_who_was_drawn() -> None:
 @pytest.mark.parametrize("settings", [{"weights": WEIGHTS}, {"owns": OWNS, "weights": "samples"}])
 def test_weights_and_objectives_of_a_private_run_are_public(settings: Any) -> None:
     with pytest.raises(ValueError, match="here they come from the data"):
-        fit(replace(quadratics(), **settings), FedAvg(**LOCAL), 1, stages=[DifferentialPrivacy(epsilon=1.0)])
+        fit(replace(quadratics(), **settings), FedAvg(**LOCAL), 1, privacy=DifferentialPrivacy(epsilon=1.0))
