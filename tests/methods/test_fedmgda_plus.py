@@ -96,6 +96,6 @@ def test_what_it_refuses() -> None:
             one_objective(),
             FedMGDAPlus(**ONE_STEP),
             1,
-            stages=[DifferentialPrivacy(epsilon=1.0, delta=1e-5)],
+            stages=[DifferentialPrivacy(epsilon=1.0, delta=1e-5, noise=10.0)],
             engine=Local(),
         )

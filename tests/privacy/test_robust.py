@@ -116,7 +116,7 @@ def test_every_engine_gives_the_same_bits(tmp_path: Path) -> None:
     ("settings", "error"),
     [
         ({"stages": [TrimmedMean(), Secure()]}, "secure sums hide them"),
-        ({"stages": [TrimmedMean(), DifferentialPrivacy(epsilon=8.0)]}, "noise of privacy is for sums"),
+        ({"stages": [TrimmedMean(), DifferentialPrivacy(epsilon=8.0, noise=10.0)]}, "noise of privacy is for sums"),
         ({"on": {"weights": [1.0] * 8 + [2.0]}}, "equal weights"),
         ({"on": {"owns": [["f0"]] + [["f0", "f1"]] * 8}}, "own all objectives"),
         ({"clients_per_round": 2, "stages": [TrimmedMean(0.4)]}, "leaves none of 2"),
