@@ -169,7 +169,7 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "prisoners": prisoners,
     "workers": workers,
 }
-"""The last two were added when the rule was final; the others led to its bound on the norm of the weights."""
+"""The last two were added when the rule was final; the others led to its upper bound on the weights."""
 
 
 def losses(make: Callable[[int], Problem], method: WeightedLoss, seed: int) -> np.ndarray:

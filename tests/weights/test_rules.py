@@ -64,27 +64,22 @@ def test_without_conflict_projections_are_fedavg() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_at_least_equal_is_at_least_the_mean_and_at_most_of_norm_one(seed: int) -> None:
+def test_at_least_equal_is_between_the_mean_and_its_root(seed: int) -> None:
     lengths = 10.0 ** np.random.default_rng(seed).uniform(-4, 4, size=5)
     w = weights(AtLeastEqual(), gram(5, 7, seed, "plain") * np.outer(lengths, lengths))
     assert (w >= 1 / 5).all()
-    assert np.linalg.norm(w) <= 1 + 1e-12
+    assert (w <= 5**-0.5).all()
 
 
 def test_at_least_equal_goes_with_one_over_the_root_of_a_scale() -> None:
-    """For gradients at right angles of lengths 1, 4, 4 and 9, the weights are 3/4, 1.5/4, 1.5/4 and 1/4."""
+    """For gradients at right angles of lengths 1, 4, 4 and 9: the first would be 3/4, but is bounded by 1/2."""
     w = weights(AtLeastEqual(), np.diag([1.0, 16.0, 16.0, 81.0]))
-    assert np.allclose(w, np.array([3, 1.5, 1.5, 1]) / 4)
-
-
-def test_at_least_equal_bounds_the_largest_weights() -> None:
-    """Lengths 1, 1 and 100 would give weights 1, 1 and 1/3; the two become 2/3, as (2/3)² + (2/3)² + (1/3)² = 1."""
-    assert np.allclose(weights(AtLeastEqual(), np.diag([1.0, 1.0, 1e4])), [2 / 3, 2 / 3, 1 / 3])
+    assert np.allclose(w, np.array([2, 1.5, 1.5, 1]) / 4)
 
 
 def test_at_least_equal_raises_what_the_average_hurts() -> None:
     """Of three gradients of length one, the last one conflicts with the sum of the other two."""
-    A = np.array([[1.0, 0.2], [1.0, -0.2], [-1.0, 0.5]])
+    A = np.array([[1.0, 0.2], [1.0, -0.2], [-0.8, 0.6]])
     G = A @ A.T / np.sqrt(np.outer((A * A).sum(1), (A * A).sum(1)))
     w = weights(AtLeastEqual(), G)
     assert w[2] > w[0] == pytest.approx(1 / 3)
@@ -98,4 +93,4 @@ def test_at_least_equal_remembers_the_scale_of_an_objective_that_converges() -> 
     for _ in range(10):
         weigh(rule, w, np.eye(2), memory)
     assert weigh(rule, w, np.diag([1e-8, 1.0]), memory)[0] < 0.52
-    assert weights(rule, np.diag([1e-8, 1.0]))[0] > 0.86
+    assert weights(rule, np.diag([1e-8, 1.0]))[0] == pytest.approx(0.5**0.5)
