@@ -26,6 +26,7 @@ from fedcmoo.parameters import FlatModel
 from fedcmoo.weights import FindWeightsPref, MinNorm
 from fedcmoo.weights.min_norm import min_norm
 from tests.core.problems import Point, TwoHeads
+from tests.core.runs import assert_same
 from tests.gram.test_estimators import estimate
 
 M, D, N = 3, 5, 7
@@ -182,8 +183,7 @@ def test_every_engine_gives_the_same_bits(kind: type[Method], tmp_path: Path) ->
     if kind in (FedCMOO, FSMGDA):  # one for each kind of local training, since processes start slowly
         engines.append(Pool(workers=2))
     runs = [fit(problem, method, 3, clients_per_round=4, engine=engine, evaluate_every=1) for engine in engines]
-    for other in runs[1:]:
-        assert [r.without_time() for r in other.history] == [r.without_time() for r in runs[0].history]
+    assert_same(*runs)
 
 
 @pytest.mark.parametrize(
