@@ -54,7 +54,7 @@ def plot(accuracies: dict[str, list[float]], weights: dict[str, float], rounds: 
     axes.set_xticks(range(len(RULES)), [f"{text}\nw = {weights[rule]:.2f}" for rule, text in RULES.items()], fontsize=8)
     axes.set(ylabel="test accuracy (%)", ylim=(0, 110))
     axes.set_title(f"Two digits, {rounds} rounds, the left digit's loss times four (w: its mean weight)", fontsize=10)
-    axes.legend(loc="lower right", fontsize=8)
+    fig.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     fig.savefig(figure, dpi=150)
 

@@ -68,7 +68,10 @@ class BatchLosses:
 
     def labelled(self, outputs: Any, targets: Any, k: int) -> tuple[Any, Any, int | None]:
         """Outputs and targets of objective k for its labelled samples, and the number of these (None for all)."""
-        output, target = self.of(outputs, k), self.of(targets, k)
+        with during("in the model's outputs"):
+            output = self.of(outputs, k)
+        with during("in the targets"):
+            target = self.of(targets, k)
         if target is None:
             raise ValueError(f"the targets have no entry for objective {self.objectives[k].name!r}, which is not owned")
         if isinstance(target, Masked):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,17 @@ from fedcmoo.privacy.secure import SECURE, Secure
 from fedcmoo.problem import Problem
 from fedcmoo.result import Result
 from fedcmoo.run import CONFIG, NOT_RESULTS
-from fedcmoo.settings import SettingsError, Table, from_table, merge, read_toml, resolve_names, to_table
+from fedcmoo.settings import (
+    Named,
+    SettingsError,
+    Table,
+    from_table,
+    merge,
+    read_toml,
+    registered,
+    resolve_names,
+    to_table,
+)
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 
@@ -58,20 +68,20 @@ class RunConfig:
     (0.1, True)
     """
 
-    problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": PROBLEMS})
-    method: Method = field(default_factory=FedCMOO, metadata={"registry": METHODS})
-    engine: Engine | None = field(default=None, metadata={"registry": ENGINES})
-    acceptance: Acceptance = field(default=Acceptance(), metadata={"registry": ACCEPTANCES})
-    on_failure: FailureRule = field(default=Stop(), metadata={"registry": FAILURE_RULES})
+    problem: Named[ReadyProblem] = registered(TwoDigits(), PROBLEMS)
+    method: Named[Method] = registered(FedCMOO(), METHODS)
+    engine: Named[Engine | None] = registered(None, ENGINES)
+    acceptance: Named[Acceptance] = registered(Acceptance(), ACCEPTANCES)
+    on_failure: Named[FailureRule] = registered(Stop(), FAILURE_RULES)
     rounds: int = 100
     clients_per_round: int | None = None
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10
     clip: float | None = None
-    robust: RobustMean | None = field(default=None, metadata={"registry": ROBUST})
-    privacy: DifferentialPrivacy | None = field(default=None, metadata={"registry": PRIVACY})
-    secure: Secure | None = field(default=None, metadata={"registry": SECURE})
+    robust: Named[RobustMean | None] = registered(None, ROBUST)
+    privacy: Named[DifferentialPrivacy | None] = registered(None, PRIVACY)
+    secure: Named[Secure | None] = registered(None, SECURE)
     download: Download = "full"
     data: str | None = None
 

@@ -68,8 +68,9 @@ class RunFolder:
         history = self.path / HISTORY
         lost = 0 if resume else len(read_history(history))
         if lost:
+            rounds = "1 round" if lost == 1 else f"{lost} rounds"
             raise ValueError(
-                f"{self.path} already holds a run of {lost} rounds: continue it with resume=True, or choose another"
+                f"{self.path} already holds a run of {rounds}: continue it with resume=True, or choose another"
             )
         records = self._load(server) if resume else []
         write_atomically(history, "".join(record.to_json() + "\n" for record in records).encode())

@@ -20,9 +20,9 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -30,6 +30,24 @@ Registry = Mapping[str, type[Any]]
 
 NONE = "none"
 """The text for None in TOML, which has no null."""
+
+
+class Named(Generic[T]):
+    """The type of a field that holds an object, and that takes the object or its name in a registry."""
+
+    if TYPE_CHECKING:  # how type checkers learn that a field is set with a T or a name, and read as a T
+
+        def __get__(self, instance: object, owner: type[Any]) -> T: ...
+        def __set__(self, instance: object, value: T | str) -> None: ...
+    else:
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            return item
+
+
+def registered(default: Any, registry: Registry) -> Any:
+    """A field that holds an object of a registry; see `resolve_names`."""
+    return field(default=default, metadata={"registry": registry})
 
 
 class SettingsError(ValueError):

@@ -140,14 +140,29 @@ def test_mlflow_gets_settings_and_curves(tmp_path: Path, monkeypatch: pytest.Mon
     assert [m.value for m in curve] == [r.test["first"]["loss"] for r in result.history if r.test]
 
 
+def _payload(log: bytes) -> bytes:
+    """What a log in LevelDB's format holds: pieces with 7 bytes of header each, in blocks of 32 KiB."""
+    block, header, at, pieces = 2**15, 7, 7, []
+    while at < len(log):
+        left = block - at % block
+        if left < header:
+            at += left
+            continue
+        size = int.from_bytes(log[at + 4 : at + 6], "little")
+        pieces.append(log[at + header : at + header + size])
+        at += header + size
+    return b"".join(pieces)
+
+
 @pytest.mark.filterwarnings("ignore")  # of the library itself
 def test_wandb_gets_settings_and_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     logger = WandB("tests", mode="offline", dir=str(tmp_path))
-    fit(classification(), METHOD, 3, evaluate_every=1, callbacks=[logger], engine=Local())
+    result = fit(classification(), METHOD, 3, evaluate_every=1, callbacks=[logger], engine=Local())
     (folder,) = tmp_path.glob("wandb/offline-run-*")
     (log,) = folder.glob("*.wandb")
-    written = log.read_bytes()
+    written = _payload(log.read_bytes())
     assert b"test/loss/first" in written
-    assert json.dumps(METHOD.client_lr).encode() in written
+    for value in (METHOD.client_lr, *(record.scores["first"]["loss"] for record in result.history if record.scores)):
+        assert json.dumps(value).encode() in written

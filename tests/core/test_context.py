@@ -195,7 +195,11 @@ def nan(w: Vector, G: Matrix) -> Vector:
     return w * np.nan
 
 
-@pytest.mark.parametrize("rule", [three, nan])
+def text(w: Vector, G: Matrix) -> str:
+    return "equal"
+
+
+@pytest.mark.parametrize("rule", [three, nan, text])
 @pytest.mark.parametrize("method", [FedCMOO, FSMGDA])
 def test_a_rule_must_return_a_weight_for_each_objective(rule: Any, method: type[FedCMOO]) -> None:
     with pytest.raises(
@@ -221,3 +225,17 @@ def test_threads_are_as_before_if_an_engine_cannot_start() -> None:
         assert torch.get_num_threads() == threads + 1
     finally:
         torch.set_num_threads(threads)
+
+
+class OnlyFirst(nn.Linear):
+    def forward(self, x: Tensor) -> Any:
+        return {"first": super().forward(x)}
+
+
+def test_a_missing_output_is_told_from_a_missing_target() -> None:
+    x = torch.zeros(4, 2)
+    targets = {"first": x, "second": x}
+    objectives = [Objective("first", mse_loss), Objective("second", mse_loss)]
+    with pytest.raises(KeyError, match="no entry for objective 'second' among") as error:
+        Problem(OnlyFirst(2, 2), objectives, [(x, targets)]).check()
+    assert "in the model's outputs" in error.value.__notes__

@@ -36,10 +36,10 @@ nothing = 3
 
 
 def test_names_stand_for_objects_with_their_defaults() -> None:
-    method = FedCMOO(gram="exact", weights="min-norm", optimizer="adam")  # type: ignore[arg-type]
+    method = FedCMOO(gram="exact", weights="min-norm", optimizer="adam")
     assert method == FedCMOO(gram=Exact(), weights=MinNorm(), optimizer=Adam())
-    assert OneWay(compressor="top-k") == OneWay(compressor=TopK())  # type: ignore[arg-type]
-    assert RunConfig(problem="two-digits", engine="local") == RunConfig(problem=TwoDigits(), engine=Local())  # type: ignore[arg-type]
+    assert OneWay(compressor="top-k") == OneWay(compressor=TopK())
+    assert RunConfig(problem="two-digits", engine="local") == RunConfig(problem=TwoDigits(), engine=Local())
     named, built = (fit(classification(), method, 1, engine="local") for method in ("fedavg", FedAvg()))
     assert [r.without_time() for r in named.history] == [r.without_time() for r in built.history]
 

@@ -96,3 +96,21 @@ def test_tables_fit_the_terminal(width: int) -> None:
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert all(any(word in line for line in lines) for word in (*cells, "left [accuracy]", "FSMGDA", "up 3.1 MB"))
+
+
+def test_the_first_tenth_of_the_rounds_does_not_set_the_limits_of_curves() -> None:
+    rounds = {"round": list(range(1, 101)), "upload": list(range(100))}
+    falling = Line("loss", rounds, [100 / t for t in range(1, 101)])
+    rising = Line("loss", rounds, [float(t) for t in range(1, 101)])
+    (axes,) = draw(Chart("c", "c", "", [Panel("", "loss", [falling])])).axes
+    low, high = axes.get_ylim()
+    assert low < 1
+    assert 10 < high < 12  # 10 is the value of round 10; that of round 1 is 100
+    (axes,) = draw(Chart("c", "c", "", [Panel("", "loss", [falling, rising])])).axes
+    assert axes.get_ylim()[1] > 100  # reached late
+    short = Line("loss", {"round": [1, 2]}, [9.0, 1.0])
+    (axes,) = draw(Chart("c", "c", "", [Panel("", "loss", [short])])).axes
+    assert axes.get_ylim()[1] > 9
+    front = Line("loss", {"other loss": [1, 2, 100]}, [9.0, 1.0, 0.5])
+    (axes,) = draw(Chart("c", "c", "", [Panel("", "loss", [front])])).axes
+    assert axes.get_ylim()[1] > 9

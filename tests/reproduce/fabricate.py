@@ -39,7 +39,7 @@ def fabricate(targets: Iterable[Target], study: Study, runs: Runs) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "config.toml").write_text(write_toml(config.to_table()))
                 if isinstance(config, GramStudy):
-                    (folder / "gram.json").write_text(json.dumps(bench(config.problem.name).summary()))
+                    (folder / "gram.json").write_text(json.dumps(bench(config.to_table()["problem"]["name"]).summary()))
                 else:
                     (folder / "history.jsonl").write_text("".join(r.to_json() + "\n" for r in history(config)))
                 (folder / "result.json").write_text(json.dumps({"seconds": 1.0, "rounds": config.rounds}))

@@ -58,10 +58,11 @@ def test_rule(values: list[float], expected: str) -> None:
     assert judge(claim(), values, full=True).verdict == expected
 
 
-def test_a_claim_about_the_end_is_refuted_only_at_full_scale() -> None:
+def test_a_claim_about_the_end_is_decided_only_at_full_scale() -> None:
     assert judge(claim(final=True), [-9.0], full=False).verdict == OPEN
     assert judge(claim(final=True), [-9.0], full=True).verdict == FAILS
-    assert judge(claim(final=True), [9.0], full=False).verdict == HOLDS
+    assert judge(claim(final=True), [9.0], full=False).verdict == OPEN
+    assert judge(claim(final=True), [9.0], full=True).verdict == HOLDS
     assert judge(claim(), [-9.0], full=False).verdict == FAILS
 
 

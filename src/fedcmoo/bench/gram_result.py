@@ -39,6 +39,9 @@ COLOURS = {
 }
 """Colours by estimator; estimators not listed here are left out of the figure."""
 
+USELESS = 300.0
+"""The largest error shown, in percent."""
+
 PAPER: Mapping[str, Mapping[str, float]] = {
     "sum of client Grams": {"celeba": 50.95, "cifar10-mnist": 11.51, "mnist-fmnist": 20.61, "multimnist": 14.56},
     "two-way randomized SVD, as run": {
@@ -165,7 +168,10 @@ def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequen
     for same, title in zip(benches, titles, strict=True):
         lines = [_line(same, estimator) for estimator in COLOURS]
         about = f"{title}: d = {same[0].d:,}, M = {same[0].M}"
-        panels.append(Panel(about, "nRMSE of G, %", [line for line in lines if line.y], x_log=True, y_log=True))
+        shown = [line for line in lines if line.y]
+        lowest = min((y for line in shown for y in line.y if y > 0), default=USELESS / 100)
+        y_range = (lowest / 2, USELESS)
+        panels.append(Panel(about, "nRMSE of G, %", shown, x_log=True, y_log=True, y_range=y_range))
     return Chart(name, "Errors of Gram estimators against upload", SEE, panels, note)
 
 

@@ -115,7 +115,8 @@ class WeightsBench:
         ax = figure.subplots()
         image = ax.imshow(np.clip(values, -SHOWN, SHOWN), cmap="RdYlGn_r", vmin=-SHOWN, vmax=SHOWN, aspect="auto")
         for (i, j), value in np.ndenumerate(values):
-            ax.text(j, i, f"{value:+.0f}" if abs(value) < 1000 else "", ha="center", va="center", fontsize=7)
+            colour = "white" if abs(value) > 0.7 * SHOWN else "black"
+            ax.text(j, i, _percent(value, 0), ha="center", va="center", fontsize=7, color=colour)
         ax.set_xticks(range(len(columns)), [f"{p}: {name}" for p, name in columns], rotation=60, ha="right", fontsize=8)
         ax.set_yticks(range(len(rules)), rules, fontsize=8)
         figure.colorbar(image, label="test loss against FedAvg, %", extend="both")
@@ -136,5 +137,5 @@ def _plain(losses: Losses) -> list[list[float | None]]:
     return [[value if np.isfinite(value) else None for value in row] for row in losses.tolist()]
 
 
-def _percent(change: float) -> str:
-    return f"{change:+.1f}" if np.isfinite(change) else "diverged"
+def _percent(change: float, digits: int = 1) -> str:
+    return f"{change:+z.{digits}f}" if np.isfinite(change) else "diverged"

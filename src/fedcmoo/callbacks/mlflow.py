@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from fedcmoo.callbacks.base import Callback, Training
@@ -40,9 +41,11 @@ class MLflow(Callback):
             self._client.log_param(self._run, name, value)
 
     def after_round(self, record: Record) -> None:
-        for name, value in numbers(record).items():
-            # MLflow allows only these characters in names.
-            self._client.log_metric(self._run, re.sub(r"[^\w./ -]", "_", name), value, step=record.round)
+        now = int(1000 * time.time())
+        # MLflow allows only these characters in names.
+        found = {re.sub(r"[^\w./ -]", "_", name): value for name, value in numbers(record).items()}
+        metrics = [self._mlflow.entities.Metric(name, value, now, record.round) for name, value in found.items()]
+        self._client.log_batch(self._run, metrics=metrics)  # one request
 
     def on_end(self, result: object) -> None:
         self._status = "FINISHED"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fedcmoo.client import Client
@@ -12,7 +12,7 @@ from fedcmoo.gram.base import OnePhase, gram_matrix
 from fedcmoo.gram.exact import Jacobian
 from fedcmoo.messages import Message
 from fedcmoo.rounds import Sizes
-from fedcmoo.settings import resolve_names
+from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
@@ -26,7 +26,7 @@ class OneWay(OnePhase):
         budget: a client's upload, in multiples of d numbers.
     """
 
-    compressor: Compressor = field(default=RandomizedSVD(), metadata={"registry": COMPRESSORS})
+    compressor: Named[Compressor] = registered(RandomizedSVD(), COMPRESSORS)
     budget: float = 1.0
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Field, Message, all_finite
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Ask, Server, Sizes
-from fedcmoo.settings import resolve_names
+from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
 
@@ -41,7 +41,7 @@ class TwoWay(Gram):
         budget: a client's upload, and its download, in multiples of d numbers, without the M x M matrices.
     """
 
-    compressor: Compressor = field(default=RandomizedSVD(), metadata={"registry": COMPRESSORS})
+    compressor: Named[Compressor] = registered(RandomizedSVD(), COMPRESSORS)
     budget: float = 1.0
 
     def __post_init__(self) -> None:

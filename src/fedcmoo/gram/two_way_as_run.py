@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from fedcmoo.client import Client
+from fedcmoo.compression import COMPRESSORS, Compressor, RandomizedSVD
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import check_own, inner
 from fedcmoo.gram.two_way import Correction, TwoWay, difference_product, residual_norms
 from fedcmoo.messages import Field, Message
 from fedcmoo.rounds import Sizes
+from fedcmoo.settings import Named, registered
 from fedcmoo.sums import Sums
 
 CLEARLY_LARGER = 1.5
@@ -28,6 +30,8 @@ class TwoWayAsRun(TwoWay):
     compressed parts are not clearly larger than the residuals, `dropped` is estimated as (n - 1) Σ_i R_i^T R_i, as if
     all clients had the same residual.
     """
+
+    compressor: Named[Compressor] = registered(RandomizedSVD(), COMPRESSORS)
 
     def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
         correction = CorrectionAndResidual(self.compressor, self.budget, batch_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fedcmoo.client import Client
@@ -14,7 +14,7 @@ from fedcmoo.gram.one_way import CompressedJacobian
 from fedcmoo.messages import Message
 from fedcmoo.randomness import derive
 from fedcmoo.rounds import Ask, Server
-from fedcmoo.settings import resolve_names
+from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.types import Matrix
 from fedcmoo.validation import at_least_one
 
@@ -39,7 +39,7 @@ class Unbiased(Gram):
 
     asks_cohort: ClassVar[bool] = False  # it asks two other cohorts
 
-    compressor: Compressor = field(default=Quantizer(), metadata={"registry": COMPRESSORS})
+    compressor: Named[Compressor] = registered(Quantizer(), COMPRESSORS)
     budget: float = 1.0
     clients: int | None = None
 

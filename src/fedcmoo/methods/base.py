@@ -20,7 +20,7 @@ from fedcmoo.methods.compressed import Compressed
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes
-from fedcmoo.settings import resolve_names
+from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
@@ -49,10 +49,10 @@ class Method(ABC):
     server_lr: float = 1.0
     local_steps: int = 10
     batch_size: int | None = 128
-    optimizer: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
-    server: Optimizer = field(default=SGD(), metadata={"registry": OPTIMIZERS})
+    optimizer: Named[Optimizer] = registered(SGD(), OPTIMIZERS)
+    server: Named[Optimizer] = registered(SGD(), OPTIMIZERS)
     decay: Sequence[int] | None = None
-    update: Compressor | None = field(default=None, metadata={"registry": COMPRESSORS})
+    update: Compressor | None = registered(None, COMPRESSORS)
     update_budget: float = 0.03
 
     def __post_init__(self) -> None:
@@ -61,6 +61,15 @@ class Method(ABC):
         at_least_one(local_steps=self.local_steps, batch_size=self.batch_size)
         if self.decay is not None and not (len(self.decay) == 2 and 0 <= self.decay[0] < self.decay[1]):
             raise ValueError(f"decay must be two rounds a < b, but got {list(self.decay)}")
+
+    @property
+    def local(self) -> tuple[float, int, int | None, Optimizer]:
+        """The settings of local training: η_c, K, the batch size and the optimizer."""
+        return self.client_lr, self.local_steps, self.batch_size, self.optimizer
+
+    def gradients(self, M: int) -> int:
+        """The number of gradients that a client computes in a round, for estimates of its time."""
+        return self.local_steps
 
     @classmethod
     def label(cls) -> str:
@@ -136,7 +145,7 @@ class WeightedLoss(Method):
         drift: the correction of the clients' local steps.
     """
 
-    drift: Drift = field(default=Drift(), metadata={"registry": DRIFT})
+    drift: Named[Drift] = registered(Drift(), DRIFT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,7 +158,7 @@ class WeightedLoss(Method):
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
         reuse = reuse_jacobian and not self.drift.pairs
-        return LocalTraining(self.client_lr, self.local_steps, self.batch_size, self.optimizer, reuse, self.drift)
+        return LocalTraining(*self.local, reuse, self.drift)
 
     def training_message(self, server: Server) -> Message:
         """The message to clients for local training: the weights, and the correction of their steps."""
@@ -158,8 +167,12 @@ class WeightedLoss(Method):
     def finish(self, server: Server, sums: Sums) -> None:
         """x <- x - η_s mean_i (x - x_i), by the server's optimizer."""
         update = sums.mean("update")
-        self.drift.learn(server, update / (self.local_steps * self.client_lr), sums.count)
+        self.learn_drift(server, update, sums)
         self.descend(server, update, sums)
+
+    def learn_drift(self, server: Server, update: Tensor, sums: Sums) -> None:
+        """Give the mean direction of local steps to the correction."""
+        self.drift.learn(server, update / (self.local_steps * self.client_lr), sums.count)
 
 
 @dataclass(frozen=True)

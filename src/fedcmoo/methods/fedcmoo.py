@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from fedcmoo.contributions import Contribution
@@ -12,6 +12,7 @@ from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, reweigh
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.settings import Named, registered
 from fedcmoo.sums import Sums
 from fedcmoo.validation import at_least_one
 from fedcmoo.weights import WEIGHTS, AtLeastEqual, Rule, check_rule
@@ -43,8 +44,8 @@ class FedCMOO(WeightedLoss):
 
     title: ClassVar[str] = "two phases: weights from a Gram matrix, then local steps on the weighted loss"
 
-    gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
-    weights: Rule = field(default=AtLeastEqual(), metadata={"registry": WEIGHTS})
+    gram: Named[Gram] = registered(Sketch(), GRAMS)
+    weights: Named[Rule] = registered(AtLeastEqual(), WEIGHTS)
     gram_every: int = 1
     gram_batch_size: int | None = None
     trips: Trips = 2
@@ -58,6 +59,9 @@ class FedCMOO(WeightedLoss):
 
     def within(self, upload: float) -> Self:
         return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
+
+    def gradients(self, M: int) -> int:
+        return M + self.local_steps
 
     def contributions(self) -> Mapping[str, Contribution]:
         same_batch = self.gram_batch_size in (None, self.batch_size)

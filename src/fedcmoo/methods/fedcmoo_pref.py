@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from fedcmoo.methods.base import WeightedLoss, is_usable
 from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.settings import Named, registered
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import below_one
@@ -53,8 +54,8 @@ class FedCMOOPref(WeightedLoss):
     title: ClassVar[str] = "FedCMOO towards the ratios of losses that a user prefers"
 
     preference: Sequence[float] | None = None
-    gram: Gram = field(default=Sketch(), metadata={"registry": GRAMS})
-    weights: FindWeightsPref = field(default=FindWeightsPref(), metadata={"registry": PREFERENCE_RULES})
+    gram: Named[Gram] = registered(Sketch(), GRAMS)
+    weights: Named[FindWeightsPref] = registered(FindWeightsPref(), PREFERENCE_RULES)
     inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
     trips: Trips = 2
@@ -83,6 +84,9 @@ class FedCMOOPref(WeightedLoss):
     def r(self, M: int) -> Vector:
         """The preference vector [M]."""
         return check_preference([1.0] * M if self.preference is None else self.preference, M)
+
+    def gradients(self, M: int) -> int:
+        return M + self.local_steps
 
     def contributions(self) -> Mapping[str, Contribution]:
         return {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fedcmoo.gram import GRAMS, Gram, Unbiased
 from fedcmoo.methods.fedcmoo import FedCMOO
+from fedcmoo.settings import Named, registered
 from fedcmoo.weights import WEIGHTS, FindWeights, Rule
 
 
@@ -27,10 +28,8 @@ class FedCMOOT(FedCMOO):
 
     title: ClassVar[str] = "FedCMOO as the theorem has it: an unbiased Gram matrix, one weight step a round"
 
-    gram: Gram = field(default=Unbiased(), metadata={"registry": GRAMS})
-    weights: Rule = field(
-        default=FindWeights(beta=0.05, iterations=1, scale_free=False), metadata={"registry": WEIGHTS}
-    )
+    gram: Named[Gram] = registered(Unbiased(), GRAMS)
+    weights: Named[Rule] = registered(FindWeights(beta=0.05, iterations=1, scale_free=False), WEIGHTS)
 
     @classmethod
     def label(cls) -> str:

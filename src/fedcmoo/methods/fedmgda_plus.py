@@ -59,7 +59,7 @@ class FedMGDAPlus(FedAvg):
 
     def finish(self, server: Server, sums: Sums) -> None:
         updates = sums["update"]  # [n, d]
-        self.drift.learn(server, updates.mean(dim=0) / (self.local_steps * self.client_lr), sums.count)
+        self.learn_drift(server, updates.mean(dim=0), sums)
         g = normalize(updates[updates.any(dim=1)], dim=1)
         if len(g) == 0:
             return

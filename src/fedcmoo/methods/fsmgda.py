@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh, weighted_sum
 from fedcmoo.optimizers import Optimizer
 from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.settings import Named, registered
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
 
@@ -31,14 +32,17 @@ class FSMGDA(Method):
 
     title: ClassVar[str] = "local training for each objective alone, M uploads, min-norm weights at the server"
 
-    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+    weights: Named[Rule] = registered(MinNorm(), WEIGHTS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rule(self.weights)
 
+    def gradients(self, M: int) -> int:
+        return M * self.local_steps
+
     def contributions(self) -> Mapping[str, Contribution]:
-        return {"train": TrainEach(self.client_lr, self.local_steps, self.batch_size, self.optimizer)}
+        return {"train": TrainEach(*self.local)}
 
     def round(self, server: Server) -> Round:
         sums = yield Ask({"train": self.message(server)})  # K local steps for each objective: M updates a client

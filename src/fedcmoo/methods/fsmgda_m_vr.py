@@ -54,8 +54,11 @@ class FSMGDAMVR(FSMGDA):
         if self.optimizer != SGD():
             raise ValueError(f"FSMGDA-M-VR needs clients with SGD without momentum, but got {self.optimizer}")
 
+    def gradients(self, M: int) -> int:
+        return 2 * super().gradients(M)  # also at the previous model
+
     def contributions(self) -> Mapping[str, Contribution]:
-        return {"train": TrainEachMVR(self.client_lr, self.local_steps, self.batch_size, self.optimizer, self.beta)}
+        return {"train": TrainEachMVR(*self.local, self.beta)}
 
     def message(self, server: Server) -> Message:
         zeros = server.x.new_zeros(server.sizes.M, server.sizes.d)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fedcmoo.client import Client
@@ -12,6 +12,7 @@ from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import Method, buffer_fields, public_buffers, reweigh, weighted_sum
 from fedcmoo.rounds import Ask, Round, Server, Sizes
+from fedcmoo.settings import Named, registered
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule
 
 
@@ -33,7 +34,7 @@ class MGDA(Method):
     title: ClassVar[str] = "centralised multi-gradient descent: one step a round over everyone's data"
 
     batch_size: int | None = None
-    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+    weights: Named[Rule] = registered(MinNorm(), WEIGHTS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,6 +45,9 @@ class MGDA(Method):
                     f"MGDA has no {name}, since clients send gradients and take no steps, but got "
                     f"{getattr(self, name)}; leave it out (the step's length is server_lr)"
                 )
+
+    def gradients(self, M: int) -> int:
+        return M
 
     def contributions(self) -> Mapping[str, Contribution]:
         return {"gradients": AllGradients(self.batch_size)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fedcmoo.contributions import Contribution
@@ -11,6 +11,7 @@ from fedcmoo.messages import Message
 from fedcmoo.methods.base import WeightedLoss
 from fedcmoo.methods.losses import Losses
 from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.settings import Named, registered
 from fedcmoo.types import Vector
 from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
 
@@ -32,7 +33,7 @@ class Scalarized(WeightedLoss):
 
     title: ClassVar[str] = "local steps on weights that follow the losses: M numbers more than FedAvg"
 
-    weights: LossRule = field(default=FAMO(), metadata={"registry": SCALARIZATIONS})
+    weights: Named[LossRule] = registered(FAMO(), SCALARIZATIONS)
     losses: Literal["all", "batch"] = "all"
 
     def __post_init__(self) -> None:

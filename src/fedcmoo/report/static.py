@@ -22,6 +22,9 @@ IN_A_ROW = {1: 1, 2: 2, 4: 2}
 WIDTH, HEIGHT = 4.2, 3.3
 MOST_LABELS = 24
 """The largest number of labels in a legend; a larger legend would not fit and is left out."""
+ROUND = "round"
+EARLY = 10
+"""The first tenth of the rounds does not determine the limits of curves."""
 
 STYLES: dict[str, dict[str, Any]] = {
     "line": {"lw": 1.8},
@@ -100,8 +103,9 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
         ax.axhspan(0, y_least, color="0.92", lw=0, zorder=0)
         ax.axvline(x_least, color="0.4", ls="--", lw=1)
         ax.axhline(y_least, color="0.4", ls="--", lw=1)
+    ax.set(xscale="log" if panel.x_log else "linear", yscale="log" if panel.y_log else "linear")
+    ax.set(xlabel=axis, ylabel=panel.y, xlim=panel.x_range or None, ylim=panel.y_range or _settled(panel))
     if panel.x_log:
-        ax.set_xscale("log")
         _plain(ax.xaxis)
     elif panel.ticks:
         ax.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=0 if len(panel.ticks) <= 6 else 40)
@@ -109,10 +113,27 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
         whole = bool((np.concatenate(at) % 1 == 0).all())
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=whole))
     if panel.y_log:
-        ax.set_yscale("log")
         _plain(ax.yaxis)
-    ax.set(xlabel=axis, ylabel=panel.y, xlim=panel.x_range or None, ylim=panel.y_range or None)
     ax.grid(alpha=0.3)
+
+
+def _settled(panel: Panel) -> tuple[float, float] | None:
+    """Limits for curves over rounds that fit the values after the first tenth of the rounds, since the first steps are
+    often larger than all later differences; None if nothing earlier is beyond them."""
+    if ROUND not in panel.axes:
+        return None
+    last = max(max(line.x[ROUND], default=0) for line in panel.lines)
+    early: list[float] = []
+    late: list[float] = []
+    for line in panel.lines:
+        for values in (line.y, line.low, line.high):
+            for at, value in zip(line.x[ROUND], values, strict=False):
+                (late if at >= last / EARLY else early).append(value)
+    low, high = np.nanmin(late), np.nanmax(late)
+    if panel.y_log or not early or (low <= np.nanmin(early) and np.nanmax(early) <= high):
+        return None
+    margin = 0.05 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def _plain(axis: Axis) -> None:

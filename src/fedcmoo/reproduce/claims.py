@@ -30,8 +30,7 @@ RULE = (
     "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
     "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training: of shorter runs than the paper's, a mean more than two standard errors above zero counts as holding at "
-    "that length, and one more than two below as not decided, since neither says how full-length runs end."
+    "training: shorter runs than the paper's decide them in neither direction."
 )
 
 
@@ -105,14 +104,10 @@ def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
     """
     if not values:
         return Verdict(claim, [], ABSENT)
-    if not all(math.isfinite(value) for value in values):
+    if (claim.final and not full) or not all(math.isfinite(value) for value in values):
         return Verdict(claim, list(values), OPEN)
     mean, error = float(np.mean(values)), standard_error(claim, values)
-    if mean > 2 * error:
-        return Verdict(claim, list(values), HOLDS)
-    if mean < -2 * error and (full or not claim.final):
-        return Verdict(claim, list(values), FAILS)
-    return Verdict(claim, list(values), OPEN)
+    return Verdict(claim, list(values), HOLDS if mean > 2 * error else FAILS if mean < -2 * error else OPEN)
 
 
 def standard_error(claim: Claim, values: Sequence[float]) -> float:

@@ -92,9 +92,8 @@ class Measure(Contribution):
         client.train(message["w"].tolist(), training.steps, training.lr, training.optimizer, training.batch_size)
         ends = [mean_scores(client)]
         for phase, fsmgda in method.fsmgda().items():
-            updates, buffers, counters = client.train_each(
-                fsmgda.local_steps, fsmgda.client_lr, fsmgda.optimizer, fsmgda.batch_size
-            )
+            lr, steps, batch_size, optimizer = fsmgda.local
+            updates, buffers, counters = client.train_each(steps, lr, optimizer, batch_size)
             model.load(State(own.x - updates.T @ message[phase].to(updates), buffers, counters))
             ends.append(mean_scores(client))
         signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)  # a loss falls, an accuracy rises

@@ -16,7 +16,7 @@ from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.reproduce.local_progress import LocalProgress
 from fedcmoo.reproduce.rate import MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.settings import SettingsError, Table, flatten, from_table, merge, suggestion
+from fedcmoo.settings import Named, SettingsError, Table, flatten, from_table, merge, registered, suggestion
 from fedcmoo.validation import at_least_one
 
 SMALL_SEEDS = (0,)
@@ -38,10 +38,9 @@ NOT_SCALE = ("seed", "data", "checkpoint_every", "evaluate_every")
 class StudyConfig(RunConfig):
     """A run configuration that also knows the problem and the methods used only for measurements."""
 
-    problem: ReadyProblem = field(default_factory=TwoDigits, metadata={"registry": {**PROBLEMS, Valleys.name: Valleys}})
-    method: Method = field(
-        default_factory=FedCMOO,
-        metadata={"registry": {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}},
+    problem: Named[ReadyProblem] = registered(TwoDigits(), {**PROBLEMS, Valleys.name: Valleys})
+    method: Named[Method] = registered(
+        FedCMOO(), {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}
     )
 
     beginning_suffices: ClassVar[bool] = True

@@ -49,7 +49,10 @@ def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector
 
         rule = TorchJD(rule)
     found = rule.remember(w, G, memory) if isinstance(rule, RememberingWeights) else rule(w, G)
-    weights: Vector = np.asarray(found, dtype=np.float64)
+    try:
+        weights: Vector = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.empty(0)
     if weights.shape != w.shape or not np.isfinite(weights).all():
         raise ValueError(f"weights must be {len(w)} finite numbers, but the rule {rule!r:.200} returned {found!r:.200}")
     return weights

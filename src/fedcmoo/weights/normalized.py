@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from fedcmoo.settings import resolve_names
+from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights.base import WEIGHTS, Rule, check_rule, weigh
 from fedcmoo.weights.gramian import unit_lengths
@@ -32,7 +32,7 @@ class Normalized:
     [0.9412, 0.0588]
     """
 
-    weights: Rule = field(default=MinNorm(), metadata={"registry": WEIGHTS})
+    weights: Named[Rule] = registered(MinNorm(), WEIGHTS)
 
     def __post_init__(self) -> None:
         resolve_names(self)
