@@ -71,10 +71,13 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete partial files of killed processes in a folder that no other process writes to."""
+def remove_unfinished(folder: Path, age: float = 0.0) -> None:
+    """Delete partial files of killed processes that are older than some seconds; none are younger if no other process
+    writes to the folder."""
     for stray in folder.glob(f".*{UNFINISHED}"):
-        stray.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - stray.stat().st_mtime >= age:
+                stray.unlink()
 
 
 def lock_folder(folder: Path) -> IO[str]:

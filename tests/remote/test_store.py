@@ -100,3 +100,14 @@ def test_a_process_killed_while_it_makes_a_key_leaves_none(tmp_path: Path, monke
     (tmp_path / "identity.key").write_bytes(b"")
     with pytest.raises(DamagedError, match=r"identity\.key cannot be read"):
         Identity(tmp_path)
+
+
+def test_half_written_files_of_a_killed_process_go_after_a_day(tmp_path: Path) -> None:
+    folder = NodeStore(tmp_path).folder("memory", "run").path
+    old, new = (folder / f".client-{i}.77.unfinished" for i in range(2))
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (time.time() - 2 * DAY,) * 2)
+    NodeStore(tmp_path).folder("memory", "run")
+    assert not old.exists()
+    assert new.exists()

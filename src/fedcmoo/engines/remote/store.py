@@ -19,7 +19,7 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedcmoo.files import write_atomically
+from fedcmoo.files import remove_unfinished, write_atomically
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
@@ -59,6 +59,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(mode=0o700, exist_ok=True)
+        remove_unfinished(path, age=DAY)  # another process may be writing now
         os.utime(path)
 
     def write(self, name: str, token: str, arrays: Mapping[str, Tensor]) -> None:
