@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 UNFINISHED = ".unfinished"
 """The suffix of files that are still being written."""
@@ -72,6 +75,31 @@ def remove_unfinished(folder: Path) -> None:
     """Delete partial files of killed processes in a folder that no other process writes to."""
     for stray in folder.glob(f".*{UNFINISHED}"):
         stray.unlink(missing_ok=True)
+
+
+def lock_folder(folder: Path) -> IO[str]:
+    """Lock a folder for one process at a time; the system releases the lock when the process ends."""
+    file = (folder / ".lock").open("w")
+    try:
+        import fcntl
+    except ImportError:  # Windows: without protection
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
+    return file
+
+
+def delete_abandoned(folders: Iterable[Path]) -> None:
+    """Delete the folders whose process was killed: this user's, unlocked, and not made within the last minute."""
+    for folder in folders if os.name == "posix" else ():
+        with contextlib.suppress(OSError):
+            about = folder.lstat()  # of a link that somebody else made, not of its target
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime > 60:
+                with lock_folder(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:

@@ -22,7 +22,7 @@ import safetensors.torch
 from torch import nn
 
 from fedcmoo.checkpoint import Checkpoint
-from fedcmoo.files import DamagedError, remove_unfinished, write_atomically
+from fedcmoo.files import DamagedError, lock_folder, remove_unfinished, write_atomically
 from fedcmoo.history import Record, read_history
 from fedcmoo.identity import Identity, differences
 from fedcmoo.rounds import Server
@@ -63,7 +63,7 @@ class RunFolder:
         if resume and not holds_run(self.path):
             raise FileNotFoundError(f"resume needs the folder of a run, with a {HISTORY}, but {self.path} has none")
         _make(self.path)
-        self._lock = _locked(self.path)
+        self._lock = lock_folder(self.path)
         remove_unfinished(self.path)
         history = self.path / HISTORY
         lost = 0 if resume else len(read_history(history))
@@ -158,18 +158,3 @@ def _make(folder: Path) -> None:
             pass
     except OSError as error:
         raise OSError(f"the output folder must be writable, but {folder} is not: {error.strerror}") from None
-
-
-def _locked(folder: Path) -> IO[str]:
-    """Lock a file in the folder for one process at a time; the system releases it when the process ends."""
-    file = (folder / ".lock").open("w")
-    try:
-        import fcntl
-    except ImportError:  # Windows: without protection
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise OSError(f"{folder} is in use by another run; wait for it, or choose another folder") from None
-    return file

@@ -38,6 +38,13 @@ def test_runs_with_faulty_clients_finish(engine: str) -> None:
     assert outcome.counts["failures"] > 0.3 * 12 * 10
 
 
+@pytest.mark.deployment
+def test_a_real_federation_with_faulty_clients_has_the_rounds_of_the_local_engine() -> None:
+    pytest.importorskip("flwr")
+    outcome = faulty_clients("flower", 2, seed=1)
+    assert outcome.passed, outcome
+
+
 def test_memory_that_grows_is_reported() -> None:
     assert FaultyRun(memory=[100] * 60 + [107] * 40).growth == pytest.approx(7)
     assert FaultyRun(memory=[50] * 10 + [100] * 90).growth == 0  # the first tenth is the start
@@ -49,6 +56,7 @@ def test_what_is_accepted_and_not_finite_would_be_counted(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(fuzz, "add_reply", accept_anything)
     monkeypatch.setattr(fuzz, "mutated", lambda data, other, chance: Message().encode())
+    monkeypatch.setattr(fuzz, "rewritten", lambda data, chance: Message().encode())
     outcome = fuzzed_messages(5, seed=0)
     assert not outcome.passed
     assert "not finite" in outcome.broken[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.files import lock_folder
 
 
 class Maker:
@@ -56,6 +58,19 @@ def test_unwritable_folder_is_no_error(tmp_path: Path, source: Path, caplog: pyt
         arrays = cached(tmp_path, "thing", {}, [source], Maker())
     assert len(arrays["targets"]) == 2
     assert "made anew each time" in caplog.text
+
+
+def test_folders_of_killed_processes_are_deleted(tmp_path: Path, source: Path) -> None:
+    abandoned, in_use = (tmp_path / "composed" / f".part-{name}" for name in ("abandoned", "in-use"))
+    for folder in (abandoned, in_use):
+        folder.mkdir(parents=True)
+        (folder / "x.npy").write_bytes(bytes(1000))
+    with lock_folder(in_use):
+        for folder in (abandoned, in_use):
+            os.utime(folder, (0, 0))  # long ago
+        cached(tmp_path, "squares", {}, [source], lambda: {"x": np.arange(3)})
+    assert in_use.exists()
+    assert not abandoned.exists()
 
 
 def test_several_at_once(tmp_path: Path, source: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray")
+
+from fedcmoo.engines.ray import _session_folder
 
 RUN = """
 import os, sys
@@ -27,6 +31,14 @@ assert ray.get(double.remote(21)) == 42
 print("folder", ray._private.worker._global_node.get_session_dir_path())
 for address in listening(descendants(os.getpid())):
     print("listens", address)
+"""
+
+KILLED = """
+import os, signal
+from fedcmoo.engines.ray import _session_folder
+
+print(_session_folder(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 needs_proc = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks for sockets in /proc")
@@ -73,3 +85,17 @@ def test_ray_listens_on_loopback_alone_and_leaves_no_session() -> None:
     assert set(addresses) <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert not folder.exists()
     assert not folder.parent.exists()
+
+
+def test_the_session_of_a_killed_process_goes_with_the_next_one() -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    session = Path(killed.stdout.strip())
+    os.utime(session, (0, 0))
+    mine = Path(_session_folder())
+    assert not session.exists()
+    os.utime(mine, (0, 0))
+    another = Path(_session_folder())
+    assert mine.exists()  # since this process is alive
+    shutil.rmtree(mine)
+    shutil.rmtree(another)

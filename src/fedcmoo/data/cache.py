@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcmoo.files import DamagedError, reading
+from fedcmoo.files import DamagedError, delete_abandoned, lock_folder, reading
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -70,9 +70,11 @@ def _key(settings: Mapping[str, str | int], sources: Sequence[Path]) -> str:
 
 
 def _write(home: Path, arrays: Arrays) -> None:
-    """Write into a temporary folder beside `home`, then rename it."""
+    """Write into a temporary folder beside `home`, then rename it; those of killed processes are deleted."""
     home.parent.mkdir(parents=True, exist_ok=True)
+    delete_abandoned(home.parent.glob(".part-*"))
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=home.parent))
+    lock = lock_folder(part)
     try:
         for name, array in arrays.items():
             np.save(part / f"{name}.npy", array, allow_pickle=False)
@@ -85,3 +87,4 @@ def _write(home: Path, arrays: Arrays) -> None:
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        lock.close()

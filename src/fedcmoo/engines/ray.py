@@ -12,19 +12,27 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import torch
 
 from fedcmoo.contributions import Channels
 from fedcmoo.engines.dispatch import WorkerSession, check_workers
 from fedcmoo.failures import bounded
+from fedcmoo.files import delete_abandoned, lock_folder
 from fedcmoo.optional import require
 from fedcmoo.parameters import State, check_device
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Sizes
 from fedcmoo.sums import Sums
 from fedcmoo.worker import Job, Worker
+
+SESSIONS = "fedcmoo-ray-"
+"""The start of the names of folders with Ray's files."""
+
+_locks: list[IO[str]] = []
+"""The locks of this process's folders, held until it ends."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def connect(settings: Ray) -> bool:
     else:
         # Workers on this machine find the same modules as this process, including the user's.
         env = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
-        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp" if os.name == "posix" else None)  # short, for sockets
+        folder = _session_folder()
         atexit.register(_end, ray, folder)
         with _on_loopback():
             ray.init(
@@ -96,6 +104,15 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
+
+
+def _session_folder() -> str:
+    """A new folder for Ray's files, locked by this process; those of processes that were killed are deleted."""
+    parent = Path("/tmp" if os.name == "posix" else tempfile.gettempdir())  # short, for sockets
+    delete_abandoned(parent.glob(f"{SESSIONS}*"))
+    folder = tempfile.mkdtemp(prefix=SESSIONS, dir=parent)
+    _locks.append(lock_folder(Path(folder)))
+    return folder
 
 
 def _end(ray: Any, folder: str) -> None:

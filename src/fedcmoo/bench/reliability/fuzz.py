@@ -87,6 +87,29 @@ def mutated(data: bytes, other: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
+EXTREMES = (float("nan"), float("inf"), -float("inf"), 3e38, -3e38, 1e19, -1e19, 1e-45, -1.0, 0.0, 127.0)
+DTYPES = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool)
+
+
+def rewritten(data: bytes, chance: random.Random) -> bytes:
+    """A well-formed message: a reply with extreme values, or another shape, type or name of one of its arrays."""
+    arrays = dict(Message.decode(data))
+    name = chance.choice(sorted(arrays))
+    array = arrays.pop(name)
+    kind = chance.randrange(6)
+    if kind <= 2 and array.numel():
+        value = chance.choice(EXTREMES if array.is_floating_point() else EXTREMES[-2:])
+        for _ in range(chance.choice((1, 2, array.numel()))):
+            array.view(-1)[chance.randrange(array.numel())] = value
+    elif kind == 3:
+        array = chance.choice((array[None], array.reshape(-1), array[:0], torch.zeros((0, 2**40))))
+    elif kind == 4:
+        array = array.to(chance.choice(DTYPES))
+    else:
+        name = chance.choice((f"{name}/", "", "train/update", name.upper()))
+    return Message(**{**arrays, name: array}).encode()
+
+
 def fuzzed_messages(count: int, seed: int) -> Outcome:
     """`count` fuzzed replies, spread evenly over all contributions and compressors."""
     chance, counts, broken = random.Random(seed), Counter[str](), list[str]()
@@ -95,7 +118,8 @@ def fuzzed_messages(count: int, seed: int) -> Outcome:
     for n in range(count):
         label, worker, names, data = replies[n % len(replies)]
         other = replies[chance.randrange(len(replies))][3]
-        verdict = _verdict(worker, names, mutated(data, other, chance))
+        fuzzed = mutated(data, other, chance) if n % 3 else rewritten(data, chance)
+        verdict = _verdict(worker, names, fuzzed)
         counts[verdict if verdict in ("refused", "accepted") else "broken"] += 1
         if verdict not in ("refused", "accepted"):
             broken.append(f"{label}: {verdict}"[:200])
