@@ -144,7 +144,8 @@ def _plan_table(runs: list[PlannedRun]) -> Table:
 
     wide = out.width >= WIDE
     table = Table("run", *(["for", "rounds"] if wide else []), "state", "time", box=None, padding=(0, 2 if wide else 1))
-    table.columns[0].overflow = "fold"
+    for column in table.columns:
+        column.overflow = "fold"
     for (name, targets, rounds, state), same in groupby(runs, lambda r: (r.name, r.targets, r.rounds, _state(r))):
         seeds = list(same)
         label = f"{name}, seed{'s' * (len(seeds) > 1)} {', '.join(str(run.seed) for run in seeds)}"
