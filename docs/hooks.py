@@ -19,6 +19,10 @@ OUTSIDE = "repository/"
 PATTERNS = ("*.md", "benchmarks/*.*", "examples/**/*.py", "examples/**/*.md", "examples/**/*.toml")
 FETCHED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)="((?:https?:)?//[^"]+)')
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)]*)?\))")
+NAMED = re.compile(r'<span title="fedcmoo\.settings\.Named">Named</span>\[(.*?)\]</code>', re.DOTALL)
+REGISTERED = re.compile(
+    r'<span title="fedcmoo\.settings\.registered">registered</span>\((.*?), <span[^>]*>\w+</span>\)</code>', re.DOTALL
+)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -49,7 +53,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """A page that fetches something from a server would not open offline."""
+    """Fields that take names show their types and defaults. A page that fetches something would not open offline."""
+    output = REGISTERED.sub(r"\1</code>", NAMED.sub(r"\1 | str</code>", output))
     for url in FETCHED.findall(output):
         logging.getLogger("mkdocs.hooks").warning(f"{page.file.src_uri} must open offline, but it fetches {url}")
     return output

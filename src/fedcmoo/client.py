@@ -97,16 +97,15 @@ class Client:
         return range(self.problem.M) if self.share is None else self.share.objectives
 
     def own_weights(self, w: Sequence[float]) -> tuple[list[float], float]:
-        """The weights of this client's loss, v_k = w_k P / P_k, and s_i = max(1, Σ_{k in O_i} v_k / Σ_k w_k), given w.
+        """The weights of this client's loss, w_k P / P_k, given w; and s_i, the largest P / P_k of its objectives.
 
-        With several local steps, more weight in all than a client with all labels has would make its steps longer than
-        those the learning rate was chosen for: the client takes steps of η_c / s_i instead, and sends s_i times its
-        update. With one step of SGD, s_i has no effect.
+        The client takes steps of η_c / s_i and sends s_i times its update, so that no local step on an objective is
+        longer than that of a client with all labels, η_c w_k. With one step of SGD, s_i has no effect.
         """
         if self.scales is None:
             return list(w), 1.0
         own = [a * scale for a, scale in zip(w, self.scales, strict=True)]
-        return own, max(1.0, sum(own[k] for k in self.owned) / (sum(w) or 1.0))
+        return own, max((self.scales[k] for k in self.owned), default=1.0)
 
     @property
     def keeps_jacobian(self) -> bool:

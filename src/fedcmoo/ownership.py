@@ -5,8 +5,8 @@ and P_k = Σ p_i over those of its clients that own objective k,
 
     F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x),        client i trains on Σ_{k in O_i} w_k (P / P_k) f_{i,k},
 
-and the server takes x - η_s · 1/P Σ p_i Δ_i, which for one local step is the gradient step on Σ_k w_k F_k. With several
-steps, a client whose weights add up to s_i Σ_k w_k, s_i > 1, takes steps of η_c / s_i, and Δ_i is s_i times its update.
+with the learning rate η_c / s_i, where s_i is the largest P / P_k of its objectives, and sends Δ_i = s_i (x - x_i). The
+server takes x - η_s · 1/P Σ p_i Δ_i, which for one local step is the gradient step on Σ_k w_k F_k.
 """
 
 from __future__ import annotations

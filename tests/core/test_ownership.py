@@ -26,6 +26,7 @@ from fedcmoo.parameters import FlatModel
 from fedcmoo.weights import FindWeightsPref, MinNorm
 from fedcmoo.weights.min_norm import min_norm
 from tests.core.problems import Point, TwoHeads
+from tests.core.runs import assert_same
 from tests.gram.test_estimators import estimate
 
 M, D, N = 3, 5, 7
@@ -98,18 +99,19 @@ def test_fedavg_takes_a_gradient_step_on_the_weighted_central_objectives() -> No
 
 
 def test_local_steps_are_no_longer_where_an_objective_has_few_owners() -> None:
-    """One of five clients owns f0, so P / P_0 = 5: its steps are as long as with all labels, its update counts 5/2.
+    """The step is the sum over objectives of their owners' mean updates, each trained on w_k f_k with the plain rate.
 
-    K steps of length a from 0 towards a centre c end at (1 - (1 - a)^K) c. With a = 5/2 · 0.9 they would diverge.
+    K steps of length a from 0 towards a centre c end at (1 - (1 - a)^K) c. One of five clients owns f0, so P / P_0 = 5:
+    with steps of 5 · w_0 · 0.9 it would diverge.
     """
     centres = torch.randn(5, D, dtype=torch.float64)
     names = ["f0", "f1", "f1", "f1", "f1"]
     clients = [(torch.zeros(1, 1), {name: centre[None]}) for name, centre in zip(names, centres, strict=True)]
     problem = Problem(Point(D), [Objective(name, squared_distance) for name in ("f0", "f1")], clients)
     lr, K = 0.9, 20
-    few, many = 1 - (1 - lr) ** K, 1 - (1 - 5 / 8 * lr) ** K
-    expected = -(5 / 2 * few * centres[0] + many * centres[1:].sum(dim=0)) / 5
-    assert torch.allclose(step(problem, FedAvg(client_lr=lr, local_steps=K, batch_size=None)), expected)
+    gone = 1 - (1 - lr / 2) ** K
+    moved = step(problem, FedAvg(client_lr=lr, local_steps=K, batch_size=None))
+    assert torch.allclose(moved, -gone * (centres[0] + centres[1:].mean(dim=0)))
 
 
 @pytest.mark.parametrize("losses", ["all", "batch"])
@@ -181,8 +183,7 @@ def test_every_engine_gives_the_same_bits(kind: type[Method], tmp_path: Path) ->
     if kind in (FedCMOO, FSMGDA):  # one for each kind of local training, since processes start slowly
         engines.append(Pool(workers=2))
     runs = [fit(problem, method, 3, clients_per_round=4, engine=engine, evaluate_every=1) for engine in engines]
-    for other in runs[1:]:
-        assert [r.without_time() for r in other.history] == [r.without_time() for r in runs[0].history]
+    assert_same(*runs)
 
 
 @pytest.mark.parametrize(

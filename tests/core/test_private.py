@@ -27,6 +27,7 @@ from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from tests.core.problems import TwoHeads
+from tests.core.runs import assert_same
 
 N = 6
 SMALL: dict[str, Any] = {"local_steps": 3, "batch_size": 8}
@@ -73,8 +74,7 @@ def test_every_engine_gives_the_same_bits_and_private_parameters_stay_where_they
     nodes = Loopback(tmp_path, problem, method, nodes=3)
     engines: list[Engine] = [Local(), Pool(workers=2), Remote(nodes)]
     runs = [fit(problem, method, 3, clients_per_round=4, engine=engine, evaluate_every=1) for engine in engines]
-    for other in runs[1:]:
-        assert [r.without_time() for r in other.history] == [r.without_time() for r in runs[0].history]
+    assert_same(*runs)
     public = sum(p.numel() for p in problem.model.get_submodule("encoder").parameters())
     d = sum(p.numel() for p in problem.model.parameters())
     for _, packet in nodes.sent:

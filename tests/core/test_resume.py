@@ -19,6 +19,7 @@ from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Local
 from fedcmoo.history import Record, read_history
 from tests.core.problems import classification
+from tests.core.runs import Interrupt
 
 METHOD = FedCMOO(local_steps=2, batch_size=16, drift=Scaffold())  # clients with a state
 ROUNDS = 12
@@ -94,13 +95,8 @@ def _lines(folder: Path) -> int:
 
 
 def test_ctrl_c_saves_the_last_round_done(undisturbed: Path, tmp_path: Path) -> None:
-    class CtrlC(Callback):
-        def after_round(self, record: Record) -> None:
-            if record.round == 7:  # between two checkpoints
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, callbacks=(CtrlC(),))
+        run(tmp_path, callbacks=(Interrupt(7),))  # between two checkpoints
     assert len(read_history(tmp_path / "history.jsonl")) == 7
     assert run(tmp_path, resume=True) == [r.without_time() for r in read_history(undisturbed / "history.jsonl")]
     same(tmp_path, undisturbed)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, Objective, Result, fit
 from fedcmoo.engines import ENGINES, Engine, Local, Pool
@@ -23,6 +22,7 @@ from fedcmoo.methods import Method
 from fedcmoo.parameters import FlatModel
 from fedcmoo.rounds import Sizes
 from tests.core.problems import classification
+from tests.core.runs import assert_same
 from tests.engines.accidents import Accident, Bug, Killed, OutOfMemory, Stopped, Stuck, nothing_but_nan
 
 METHOD = FedCMOO(client_lr=0.1, local_steps=3, batch_size=16)
@@ -37,12 +37,6 @@ def run(
     return fit(
         problem, method, rounds, clients_per_round=5, seed=1, engine=engine, evaluate_every=2, on_failure=on_failure
     )
-
-
-def assert_same(mine: Result, yours: Result) -> None:
-    assert [r.without_time() for r in mine.history] == [r.without_time() for r in yours.history]
-    for a, b in zip(mine.model.state_dict().values(), yours.model.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from fedcmoo.engines.ray import Ray, connect
 from fedcmoo.failures import DivergedError
 from fedcmoo.gram import Exact
 from tests.core.problems import classification
+from tests.core.runs import assert_same
 from tests.core.test_private import SMALL, private
 from tests.engines.accidents import Killed, Stopped
 
@@ -57,9 +58,7 @@ def test_same_bits_as_the_local_engine(drift: Drift) -> None:
         fit(problem(), method, rounds=3, clients_per_round=5, evaluate_every=2, seed=3, engine=engine)
         for engine in (Local(), Ray(workers=2))
     )
-    assert [r.without_time() for r in there.history] == [r.without_time() for r in here.history]
-    for mine, yours in zip(here.model.state_dict().values(), there.model.state_dict().values(), strict=True):
-        assert torch.equal(mine, yours)
+    assert_same(here, there)
     assert ray.is_initialized()  # who was connected before stays connected
 
 
@@ -77,7 +76,7 @@ def test_a_lost_worker_costs_only_time(tmp_path: Path) -> None:
     disturbed.transform = Killed(marker, at_batch=5)
     there = fit(disturbed, method, rounds=2, clients_per_round=5, engine=Ray(workers=2))
     assert marker.exists()
-    assert [r.without_time() for r in there.history] == [r.without_time() for r in here.history]
+    assert_same(here, there)
 
 
 def test_a_stopped_worker_is_a_failure_of_its_client(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from fedcmoo import Callback, fit
 from fedcmoo.evaluation import evaluate
-from fedcmoo.history import Record, read_history
+from fedcmoo.history import read_history
 from fedcmoo.methods import FedCMOO, FedCMOOPref
 from fedcmoo.metrics import hypervolume
 from fedcmoo.parameters import FlatModel
@@ -22,22 +22,12 @@ from fedcmoo.pareto.sweep import _place
 from fedcmoo.problem import Problem
 from fedcmoo.weights import FindWeightsPref
 from tests.core.problems import classification
+from tests.core.runs import Interrupt
 
 pytest.importorskip("moocore", reason="the extra pareto is not installed")
 
 PREFERENCES = [(1, 3), (1, 1), (3, 1)]
 METHOD = FedCMOOPref(client_lr=0.1, local_steps=2, batch_size=8, weights=FindWeightsPref(threshold=0.001))
-
-
-class Interrupt(Callback):
-    """Ctrl-C after some rounds."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def after_round(self, record: Record) -> None:
-        if record.round == self.after:
-            raise KeyboardInterrupt
 
 
 def run(folder: Path, rounds: int = 6, interrupt: tuple[str, int] | None = None, baselines: bool = False) -> Front:

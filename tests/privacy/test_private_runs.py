@@ -13,7 +13,6 @@ import pytest
 from scipy import stats
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, fit
-from fedcmoo.callbacks import Callback
 from fedcmoo.compression import Identity
 from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Stage
@@ -22,7 +21,6 @@ from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, Sketch, SumOfGrams, TwoWay
-from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOOT, Method
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
@@ -33,6 +31,7 @@ from fedcmoo.rounds import Ask, Server
 from fedcmoo.settings import SettingsError
 from fedcmoo.sums import Sums
 from tests.core.problems import quadratics
+from tests.core.runs import Interrupt
 from tests.privacy.test_accounting import by_hand
 
 SKETCH = Sketch(correction=False)
@@ -99,17 +98,6 @@ RUNS: dict[str, tuple[Method, DifferentialPrivacy, Sampling, Callable[[float, in
 }
 
 
-class Interrupt(Callback):
-    """Ctrl-C after some round, or within it."""
-
-    def __init__(self, after: int) -> None:
-        self.after = after
-
-    def after_round(self, record: Record) -> None:
-        if record.round == self.after:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_spends_what_dp_accounting_says_by_hand(name: str, tmp_path: Path) -> None:
     method, privacy, sampling, releases = RUNS[name]
@@ -169,10 +157,10 @@ def test_a_round_that_was_lost_stays_spent(tmp_path: Path) -> None:
 
 
 def test_a_private_run_is_not_resumed_without_its_privacy(tmp_path: Path) -> None:
-    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5)
+    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5, noise=10.0)
     settings: dict[str, Any] = {"engine": Local(), "folder": tmp_path}
     fit(quadratics(clients=20), FedAvg(**LOCAL), 1, **settings, stages=[privacy])
-    for other in ([], [DifferentialPrivacy(epsilon=9.0, delta=1e-5)]):
+    for other in ([], [DifferentialPrivacy(epsilon=9.0, delta=1e-5, noise=10.0)]):
         with pytest.raises(ValueError, match="DifferentialPrivacy"):
             fit(quadratics(clients=20), FedAvg(**LOCAL), 2, **settings, stages=other, resume=True)
 
@@ -198,7 +186,7 @@ def test_a_round_for_which_nobody_was_drawn_is_noise_alone() -> None:
 )
 def test_methods_that_cannot_be_private_are_refused(method: Method, fix: str) -> None:
     with pytest.raises(ValueError, match=fix):
-        fit(quadratics(), method, 1, engine=Local(), privacy=DifferentialPrivacy(epsilon=1.0))
+        fit(quadratics(), method, 1, engine=Local(), privacy=DifferentialPrivacy(epsilon=1.0, noise=10.0))
 
 
 def test_configurations_hold_clip_and_privacy() -> None:
@@ -263,6 +251,6 @@ def test_a_bound_that_follows_a_quantile_is_resumed_and_the_same_on_nodes(tmp_pa
     ],
 )
 def test_what_cannot_follow_a_quantile_is_refused(method: Method, others: list[Stage], error: str) -> None:
-    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5, quantile=0.5)
+    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5, quantile=0.5, noise=10.0)
     with pytest.raises(ValueError, match=error):
         fit(quadratics(clients=20), method, 2, engine=Local(), stages=[*others, privacy])

@@ -33,7 +33,7 @@ def unequal(problem: Problem) -> Problem:
 @pytest.mark.parametrize("problem", [unequal(far_away()), unequal(quadratics())], ids=["far", "near"])
 def test_one_unequal_client_changes_no_sum_by_more_than_the_bound(method: Method, problem: Problem) -> None:
     """For every client, with and without it in the cohort: it moves only its own, clipped and weighted contribution."""
-    privacy = DifferentialPrivacy(epsilon=8.0, clip=BOUND, clip_gradients=GRADIENTS)
+    privacy = DifferentialPrivacy(epsilon=8.0, clip=BOUND, clip_gradients=GRADIENTS, noise=10.0)
     run = PrivateRun(privacy, method.releases, problem, 3, 1)
     channels = method.channels([privacy.clipping()])
     model = problem.flat_model()

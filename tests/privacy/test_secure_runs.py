@@ -35,6 +35,7 @@ from fedcmoo.privacy.secure.masks import unpack
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.worker import Request, Worker, round_seed
 from tests.core.problems import classification, quadratics
+from tests.core.runs import assert_same
 from tests.privacy.silent import SilentEngine
 
 N = 7
@@ -115,12 +116,6 @@ def test_a_drop_out_ends_a_run_that_is_to_stop_at_failures() -> None:
 def run(engine: Engine, method: Method = SKETCH, rounds: int = 2, **settings: Any) -> Result:
     settings = {"stages": [Secure()], "clients_per_round": N, "evaluate_every": 1, **settings}
     return fit(settings.pop("on", None) or problem(), method, rounds, engine=engine, **settings)
-
-
-def assert_same(mine: Result, yours: Result) -> None:
-    assert [r.without_time() for r in mine.history] == [r.without_time() for r in yours.history]
-    for a, b in zip(mine.model.state_dict().values(), yours.model.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
 
 
 def x_of(result: Result) -> Tensor:

@@ -19,6 +19,7 @@ from fedcmoo.failures import Skip, TooFewRepliesError
 from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError
 from tests.core.problems import classification
+from tests.core.runs import assert_same
 
 METHOD = FedCMOO(local_steps=2, batch_size=8)
 SITES = [(True, False), (False, True), (True, True)]
@@ -43,7 +44,7 @@ def test_a_server_without_data_goes_by_what_nodes_say(tmp_path: Path) -> None:
     engine = Remote(Loopback(tmp_path, hospitals(SITES, weights="samples"), METHOD, nodes=3), start_deadline=0.01)
     result = fit(at_server(weights="samples"), METHOD, 3, engine=engine)
     here = fit(hospitals(SITES, weights="samples"), METHOD, 3, engine=Local())
-    assert [r.without_time() for r in result.history] == [r.without_time() for r in here.history]
+    assert_same(result, here)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from fedcmoo.messages import Field, Message
 from fedcmoo.methods import Method
 from fedcmoo.rounds import Ask, Round, Server
 from tests.core.problems import classification
+from tests.core.runs import assert_same
 from tests.core.stateful import HeavyBall
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
@@ -33,12 +34,6 @@ def run(engine: Engine, method: Method, rounds: int = 4, **settings: object) -> 
 
 def over_nodes(folder: Path, method: Method) -> Remote:
     return Remote(Loopback(folder, classification(), method, nodes=3))
-
-
-def assert_same(mine: Result, yours: Result) -> None:
-    assert [r.without_time() for r in mine.history] == [r.without_time() for r in yours.history]
-    for a, b in zip(mine.model.state_dict().values(), yours.model.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
 
 
 METHODS = [

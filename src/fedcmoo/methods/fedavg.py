@@ -18,6 +18,9 @@ from fedcmoo.types import Vector
 class FedAvg(WeightedLoss):
     """FedAvg: local steps on Σ_k w_k f_{i,k} with fixed weights (section 6.2, the scalarised baseline).
 
+    The server takes the unweighted mean of the clients' updates, as in the paper. For a mean weighted by the numbers of
+    samples, as in the original FedAvg, use `Problem(..., weights="samples")`.
+
     Args:
         weights: one per objective, divided by their sum; None for equal weights. A single 1 among zeros trains one
             objective alone.

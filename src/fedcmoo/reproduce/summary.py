@@ -78,8 +78,8 @@ def count_decided(outcomes: Sequence[Outcome]) -> str:
     free = {c.id for c in all_claims() if c.where != OURS and not set(parts[c.id]) & set(CELEBA)}
     every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     decided = sum(verdict.verdict in (HOLDS, FAILS) for verdict in every if verdict.claim.id in free)
-    share = f"{decided / len(free):.0%}"
-    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} are decided ({share})."
+    verb, share = "is" if decided == 1 else "are", f"{decided / len(free):.0%}"
+    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} {verb} decided ({share})."
 
 
 def _section(outcome: Outcome) -> Section:
@@ -100,7 +100,8 @@ def _index(outcomes: Sequence[Outcome]) -> str:
         f"and [one interactive page]({PAGE}) to download and open.\n\n{versions()}\n"
     ]
     for outcome in outcomes:
-        parts.append(f"## {outcome.title}\n\n{outcome.scale}\n")
+        parts.append(f"## {outcome.title}\n")
+        parts += [] if outcome.tables else [f"{outcome.scale}\n"]  # tables have it below them
         parts += [f"not made: {part}: {why}\n" for part, why in outcome.failures.items()]
         parts += [f"{table.markdown()}\n[CSV]({table.name}.csv)\n" for table in outcome.tables]
         parts += [f"{chart.see}\n\n![{chart.title}]({chart.name}.svg)\n" for chart in outcome.charts]
