@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,9 @@ def test_wandb_gets_settings_and_curves(tmp_path: Path, monkeypatch: pytest.Monk
     result = fit(classification(), METHOD, 3, evaluate_every=1, callbacks=[logger], engine=Local())
     (folder,) = tmp_path.glob("wandb/offline-run-*")
     (log,) = folder.glob("*.wandb")
-    written = _payload(log.read_bytes())
+    deadline = time.monotonic() + 60
+    while b"test/loss/first" not in (written := _payload(log.read_bytes())) and time.monotonic() < deadline:
+        time.sleep(0.1)  # the library's own process writes the file, and may finish after the run
     assert b"test/loss/first" in written
     for value in (METHOD.client_lr, *(record.scores["first"]["loss"] for record in result.history if record.scores)):
         assert json.dumps(value).encode() in written
