@@ -96,17 +96,6 @@ class Client:
         """O_i: the indices of the objectives that this client owns."""
         return range(self.problem.M) if self.share is None else self.share.objectives
 
-    def own_weights(self, w: Sequence[float]) -> tuple[list[float], float]:
-        """The weights of this client's loss, w_k P / P_k, given w; and s_i, the largest P / P_k of its objectives.
-
-        The client takes steps of η_c / s_i and sends s_i times its update, so that no local step on an objective is
-        longer than that of a client with all labels, η_c w_k. With one step of SGD, s_i has no effect.
-        """
-        if self.scales is None:
-            return list(w), 1.0
-        own = [a * scale for a, scale in zip(w, self.scales, strict=True)]
-        return own, max((self.scales[k] for k in self.owned), default=1.0)
-
     @property
     def keeps_jacobian(self) -> bool:
         """Whether J is kept for the first local step. It depends on sizes alone, so that all engines agree."""

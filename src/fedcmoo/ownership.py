@@ -63,6 +63,23 @@ def scales(shares: Mapping[int, Share]) -> list[float] | None:
     return [P / p if p > 0 else 0.0 for p in P_k.tolist()]
 
 
+def local_weights(
+    w: Sequence[float], scales: Sequence[float] | None, owned: Iterable[int]
+) -> tuple[list[float], float]:
+    """The weights w_k P / P_k of a client's loss, and s_i, the largest P / P_k of the objectives it owns.
+
+    No local step on an objective is longer than that of a client with all labels, since the learning rate is η_c / s_i.
+    With one step of SGD, s_i has no effect.
+
+    >>> local_weights([0.5, 0.5], scales=[1.0, 4.0], owned=[1])
+    ([0.5, 2.0], 4.0)
+    """
+    if scales is None:
+        return list(w), 1.0
+    weights = [w_k * scale for w_k, scale in zip(w, scales, strict=True)]
+    return weights, max((scales[k] for k in owned), default=1.0)
+
+
 def is_labelled(target: Tensor) -> Tensor:
     """Which samples of a batch have a label: bool [B]. NaN marks a missing one in floats [B, ...], -1 in classes [B].
 

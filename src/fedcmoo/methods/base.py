@@ -18,6 +18,7 @@ from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.compressed import Compressed
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
+from fedcmoo.ownership import local_weights
 from fedcmoo.randomness import seeded
 from fedcmoo.rounds import Round, Server, Sizes
 from fedcmoo.settings import Named, registered, resolve_names
@@ -180,7 +181,7 @@ class LocalTraining(Contribution):
     """K local steps on Σ_k w_k f_{i,k}, or Σ_{k in O_i} w_k (P / P_k) f_{i,k} if clients differ: the update x - x_i.
 
     The paper's client sends Δ_i = (x - x_i) / (K η_c), and its server multiplies by K η_c again; both factors are
-    omitted here, except that a client with a smaller rate η_c / s_i sends s_i (x - x_i) (see `Client.own_weights`).
+    omitted here, except that a client with a smaller rate η_c / s_i sends s_i (x - x_i) (see `local_weights`).
     """
 
     lr: float
@@ -196,7 +197,7 @@ class LocalTraining(Contribution):
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
-        w, s = client.own_weights(message["w"].tolist())
+        w, s = local_weights(message["w"].tolist(), client.scales, client.owned)
         change = client.train(w, self.steps, self.lr / s, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
         update = change[: client.sizes.d] * s
         self.drift.finish(client, message, update / (self.steps * self.lr))
