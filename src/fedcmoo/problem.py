@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from fedcmoo.data.base import Data, as_data
 from fedcmoo.data.remote import NotHereError
 from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
 from fedcmoo.objective import Metric, Objective, accuracy
-from fedcmoo.ownership import Share, check_ownership
+from fedcmoo.ownership import Share, check_ownership, unequal
 from fedcmoo.parameters import FlatModel, Precision
 from fedcmoo.randomness import generator, seeded
 
@@ -146,6 +146,15 @@ class Problem(BatchLosses):
                 weight = float(self.weights[i])
             self._shares[i] = Share(weight, tuple(owned))
         return self._shares[i]
+
+    def shares_here(self) -> Mapping[int, Share]:
+        """The shares of all clients for which no data of other machines are needed; none if all of these clients have
+        weight 1 and own all objectives."""
+        shares = {}
+        for i in range(self.N):
+            with contextlib.suppress(NotHereError):
+                shares[i] = self.share(i)
+        return unequal(shares)
 
     def contradiction(self, i: int, share: Share) -> str | None:
         """The reason why the share that client i reports contradicts `owns` or `weights`; None if it does not."""

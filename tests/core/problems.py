@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 from fedcmoo import Objective, Problem, accuracy
 
@@ -38,6 +38,13 @@ def quadratics(M: int = 2, d: int = 3, clients: int = 6, samples: int = 4, seed:
         (torch.zeros(samples, 1), torch.randn(samples, M, d, generator=g, dtype=torch.float64)) for _ in range(clients)
     ]
     return Problem(Point(d), [Objective(f"f{k}", SquaredDistance(k)) for k in range(M)], data, test=data[0])
+
+
+def missing_labels(clients: int = 9) -> Problem:
+    """Two regressions; client 0 has no label of the second."""
+    labels = torch.zeros(4, 3, dtype=torch.float64)
+    data = [(torch.zeros(4, 1), {"f0": labels, "f1": labels if i else labels / 0}) for i in range(clients)]
+    return Problem(Point(3), [Objective("f0", mse_loss), Objective("f1", mse_loss)], data)
 
 
 def centres(problem: Problem) -> Tensor:

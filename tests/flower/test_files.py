@@ -9,6 +9,7 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,13 @@ def test_an_app_never_overwrites(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(FileExistsError, match="must be empty"):
         write_app(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("acceptance", [{"name": "bounded-rise"}, {"name": "bounded", "patience": 5}])
+def test_acceptance_settings_that_an_app_does_not_have_are_refused(acceptance: Any, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"only acceptance\.max_norm, but got"):
+        write_app(tmp_path / "app", RunConfig.from_table({"acceptance": acceptance}))
+    assert not (tmp_path / "app").exists()
 
 
 def test_the_run_config_may_hold_keys_of_the_user_but_no_wrong_values() -> None:

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, fit
+from fedcmoo.bench import privacy as bench
 from fedcmoo.compression import Identity
 from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Stage
@@ -20,6 +21,7 @@ from fedcmoo.engines import Local
 from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.files import DamagedError
 from fedcmoo.gram import Exact, Sketch, SumOfGrams, TwoWay
 from fedcmoo.methods import FedCMOOT, Method
 from fedcmoo.privacy.clipping import Clip
@@ -154,6 +156,22 @@ def test_a_round_that_was_lost_stays_spent(tmp_path: Path) -> None:
     assert [record.round for record in resumed.history] == [1, 2, 3, 4]
     assert resumed.epsilon == pytest.approx(by_hand(sampling, [(z,)] * 5), abs=1e-6)
     assert resumed.summary()["epsilon"] == resumed.epsilon
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"rounds": 3}', '{"rounds": [[1.0, "many"]]}'])
+def test_a_private_run_is_not_resumed_if_the_spent_budget_is_unknown(content: str | None, tmp_path: Path) -> None:
+    privacy = DifferentialPrivacy(epsilon=8.0, delta=1e-5, noise=10.0)
+    settings: dict[str, Any] = {"engine": Local(), "folder": tmp_path, "stages": [privacy]}
+    fit(quadratics(clients=20), FedAvg(**LOCAL), 1, **settings)
+    (tmp_path / "privacy.json").unlink()
+    if content is not None:
+        (tmp_path / "privacy.json").write_text(content)
+    with pytest.raises(DamagedError, match=r"budget spent so far, but .*privacy\.json is missing or damaged"):
+        fit(quadratics(clients=20), FedAvg(**LOCAL), 2, **settings, resume=True)
+
+
+def test_runs_of_the_benchmark_with_and_without_noise_clip_alike() -> None:
+    assert bench.METHOD.channels([bench.stage(None)]) == bench.METHOD.channels([bench.stage(8.0)])
 
 
 def test_a_private_run_is_not_resumed_without_its_privacy(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedcmoo.messages import Message
 from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.rounds import Ask, Server, Sizes
-from tests.core.problems import quadratics
+from tests.core.problems import missing_labels, quadratics
 from tests.privacy.test_clipped_runs import BOUND, GRADIENTS, LOCAL, SKETCH, far_away, message_of
 
 PRIVATE = [FedCMOO(**LOCAL, gram=SKETCH), FedCMOO(**LOCAL, gram=Exact()), FedAvg(**LOCAL), FSMGDA(**LOCAL)]
@@ -92,3 +93,10 @@ def test_the_divisors_do_not_depend_on_who_was_drawn() -> None:
 def test_weights_and_objectives_of_a_private_run_are_public(settings: Any) -> None:
     with pytest.raises(ValueError, match="here they come from the data"):
         fit(replace(quadratics(), **settings), FedAvg(**LOCAL), 1, privacy=DifferentialPrivacy(epsilon=1.0))
+
+
+def test_missing_labels_are_refused_before_any_budget_is_spent(tmp_path: Path) -> None:
+    privacy = DifferentialPrivacy(epsilon=1.0)
+    with pytest.raises(ValueError, match="here they come from the data"):
+        fit(missing_labels(), FedAvg(**LOCAL), 1, engine=Local(), privacy=privacy, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -12,13 +12,14 @@ import torch
 from scipy import optimize, stats
 
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
+from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact
 from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, Secure, TrimmedMean
 from fedcmoo.privacy.robust import geometric_median, trimmed_mean
-from tests.core.problems import quadratics
+from tests.core.problems import missing_labels, quadratics
 from tests.core.runs import assert_same
 
 
@@ -126,6 +127,37 @@ def test_what_a_robust_mean_cannot_do_is_refused(settings: dict[str, Any], error
     problem = replace(with_hostile(), **settings.pop("on", {}))
     with pytest.raises(ValueError, match=error):
         fit(problem, ONE_STEP, 1, **{"engine": Local(), "stages": [TrimmedMean()], **settings})
+
+
+def test_missing_labels_are_refused_before_the_run_or_when_a_node_reports_them(tmp_path: Path) -> None:
+    problem, robust = missing_labels(), TrimmedMean()
+    with pytest.raises(ValueError, match="own all objectives"):
+        fit(problem, ONE_STEP, 1, engine=Local(), stages=[robust], folder=tmp_path / "local")
+    assert not (tmp_path / "local").exists()
+    nodes = Remote(Loopback(tmp_path, problem, ONE_STEP, stages=[robust]))
+    server = replace(problem, clients=RemoteClients(9))
+    with pytest.raises(ValueError, match="own all objectives"):
+        fit(server, ONE_STEP, 1, engine=nodes, stages=[robust])
+
+
+class Unreadable:
+    """Four samples that cannot be read together."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def batch(self, index: torch.Tensor) -> Any:
+        if len(index) > 1:
+            raise OSError("the disk is gone")
+        return torch.zeros(1, 1), torch.zeros(1, 2, 3)
+
+
+def test_a_round_with_too_few_replies_for_trimming_is_undone() -> None:
+    problem = quadratics(clients=5)
+    problem = replace(problem, clients=[problem.clients[0], *[Unreadable()] * 4])
+    result = fit(problem, ONE_STEP, 1, engine=Local(), stages=[TrimmedMean(0.2)], on_failure="skip")
+    assert "leaves none of 1" in (result.history[0].undone or "")
+    assert not result.model.state_dict()["x"].any()
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

@@ -32,6 +32,7 @@ from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy import Clip, DifferentialPrivacy, Secure
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.masks import unpack
+from fedcmoo.privacy.secure.protocol import SecureSumError
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.worker import Request, Worker, round_seed
 from tests.core.problems import classification, quadratics
@@ -106,6 +107,16 @@ def test_one_drop_out_too_many_undoes_the_round_and_loses_nothing(trip: str, tmp
     assert f"needs 5 of them in each phase, but 4 answered in '{trip}'" in (after.history[-1].undone or "")
     assert [r.without_time() for r in after.history[:2]] == [r.without_time() for r in before.history]
     assert torch.equal(x_of(after), x_of(before))
+
+
+def test_a_cohort_too_large_for_the_bits_makes_no_sum() -> None:
+    """Poisson cohorts may be larger than expected; the bound on a client would be negative."""
+    federation, secure = quadratics(clients=26, d=40), Secure(bits=8, bound=10.0)
+    channels, server = SKETCH.channels([secure]), server_of(federation)
+    with Local().start(federation, channels, 5, server.sizes) as inner:
+        session = SecureSession(inner, secure, channels, server.sizes)
+        with pytest.raises(SecureSumError, match="bits must be at least 10 for sums over 26 clients, but got 8"):
+            session.ask(ASK, server)
 
 
 def test_a_drop_out_ends_a_run_that_is_to_stop_at_failures() -> None:

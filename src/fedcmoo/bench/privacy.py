@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
-from fedcmoo.config import RunConfig
 from fedcmoo.experiments.multimnist import MultiMNIST
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.gram import Sketch
+from fedcmoo.methods import FedCMOO
+from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy, PrivateRun
 from fedcmoo.report.table import Table
 from fedcmoo.settings import SettingsError
+from fedcmoo.training import fit
 
 COHORT = 0.1
 """The share of clients in a cohort."""
 
-CONFIG = RunConfig.from_table(
-    {
-        "rounds": 30,
-        "evaluate_every": 1_000_000,
-        "method": {
-            "name": "fedcmoo",
-            "client_lr": 0.2,
-            "local_steps": 5,
-            "batch_size": 32,
-            "gram": {"name": "sketch", "correction": False},
-            "gram_every": 5,
-        },
-    }
-)
-"""The settings of all runs; G is estimated in every fifth round."""
+METHOD = FedCMOO(client_lr=0.2, local_steps=5, batch_size=32, gram=Sketch(correction=False), gram_every=5)
+"""The method of all runs; G is estimated in every fifth round."""
 
 PRIVATE_PROBLEMS: dict[str, type[TwoDigits | MultiMNIST]] = {p.name: p for p in (TwoDigits, MultiMNIST)}
 """The problems that can be measured, by name: their pairs of images are distributed over all clients."""
@@ -68,16 +58,19 @@ def measure(
     return [_measure(problem, N, epsilon, rounds, note) for N in clients for epsilon in epsilons]
 
 
+def stage(epsilon: float | None) -> Clip | DifferentialPrivacy:
+    """Clipping, with noise for this budget; None for no noise."""
+    if epsilon is None:
+        return Clip(CLIP, CLIP_GRADIENTS)
+    return DifferentialPrivacy(epsilon=epsilon, clip=CLIP, clip_gradients=CLIP_GRADIENTS)
+
+
 def _measure(problem: str, N: int, epsilon: float | None, rounds: int, note: Callable[[str], None]) -> PrivacyCost:
     n = max(1, round(COHORT * N))
-    federation = PRIVATE_PROBLEMS[problem](clients=N)
-    config = replace(CONFIG, problem=federation, clients_per_round=n, rounds=rounds, clip=CLIP)
-    z = 0.0
-    if epsilon is not None:
-        privacy = DifferentialPrivacy(epsilon=epsilon, clip=CLIP, clip_gradients=CLIP_GRADIENTS)
-        config = replace(config, clip=None, privacy=privacy)
-        z = PrivateRun(privacy, config.method.releases, config.build(), n, rounds).multiplier
-    result = config.run()
+    federation = PRIVATE_PROBLEMS[problem](clients=N).build(seed=0)
+    private = PrivateRun.of([stage(epsilon)], METHOD.releases, federation, n, rounds)
+    z = 0.0 if private is None else private.multiplier
+    result = fit(federation, METHOD, rounds, clients_per_round=n, evaluate_every=rounds, stages=[stage(epsilon)])
     d = sum(p.numel() for p in result.model.parameters())
     cost = PrivacyCost(N, n, epsilon, z, z * math.sqrt(d) / n, result.mean("accuracy"))
     note(f"{cost}")

@@ -123,6 +123,9 @@ class SecureAsk:
 
         self._trip(Trip("advertise", dict.fromkeys(clients, Message())), add)
         self.session.check_count(len(found), len(found), "advertise")
+        shortage = self.secured.secure.shortage(len(found))
+        if shortage is not None:  # Poisson cohorts may be larger than expected
+            raise SecureSumError(f"{shortage}; smaller cohorts need fewer")
         return found
 
     def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcmoo.acceptance import Acceptance
 from fedcmoo.config import RunConfig
 from fedcmoo.failures import Skip
 from fedcmoo.flower.server import RunSettings
-from fedcmoo.settings import to_table, write_toml
+from fedcmoo.settings import SettingsError, to_table, write_toml
 
 PACKAGE = "federation"
 
@@ -145,6 +146,8 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
 
 def run_settings(config: RunConfig) -> RunSettings:
     """The run settings of a configuration. A federation always continues without clients that fail."""
+    if config.acceptance != Acceptance(max_norm=config.acceptance.max_norm):
+        raise SettingsError(f"an app can set only acceptance.max_norm, but got {config.acceptance}; leave out the rest")
     rule = config.on_failure if isinstance(config.on_failure, Skip) else Skip()
     return RunSettings(
         rounds=config.rounds,

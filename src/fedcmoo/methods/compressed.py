@@ -13,13 +13,14 @@ from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.rounds import Sizes
 
-HALVES = Identity(values="float16")
-"""The encoding of the model's buffers: they are few, and compression noise could make a variance negative."""
+PLAIN = Identity()
+"""The encoding of the model's buffers: they are few, compression noise could make a variance negative, and in float16
+beside large values a small one could become zero."""
 
 
 @dataclass(frozen=True)
 class Compressed(Contribution):
-    """A contribution whose updates are compressed within a budget, and whose other floats are sent in 16 bits.
+    """A contribution whose updates are compressed within a budget, and whose other floats are sent as they are.
 
     Args:
         plain: the contribution.
@@ -68,7 +69,7 @@ class Compressed(Contribution):
         self.compressor.check_budget(_rows(updates.shape), self._budget(sizes))
 
     def _compressor(self, name: str) -> Compressor:
-        return self.compressor if name == self.plain.update else HALVES
+        return self.compressor if name == self.plain.update else PLAIN
 
     def _budget(self, sizes: Sizes) -> int:
         return budget_bytes(self.budget, sizes.d)

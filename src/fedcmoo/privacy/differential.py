@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from fedcmoo.contributions import Contribution, Stage
-from fedcmoo.files import write_json
+from fedcmoo.files import DamagedError, write_json
 from fedcmoo.messages import Field
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.privacy.accounting import Accountant, calibrate, check_target, effective_multiplier
@@ -141,9 +141,9 @@ class Noise(Stage):
 
 
 def public_shares(problem: Problem) -> Mapping[int, Share]:
-    """The clients' weights and objectives as the problem states them, without any data; none if all clients have
-    weight 1 and own all objectives."""
-    if problem.owns is None and problem.weights == "equal":
+    """The clients' weights and objectives as the problem states them; none if all clients have weight 1 and own all
+    objectives. Data that are here are only read to refuse clients that lack labels before any budget is spent."""
+    if problem.owns is None and problem.weights == "equal" and not problem.shares_here():
         return {}
     if problem.owns is None or problem.weights == "samples":
         raise ValueError(PUBLIC)
@@ -216,8 +216,7 @@ class PrivateRun:
         server.scales = self.scales
         self._file = None if folder is None else folder / SPENT
         if self._file is not None and resume and (server.round or self._file.exists()):
-            rounds = json.loads(self._file.read_text())["rounds"]
-            self.accountant.rounds = Counter({float(z): int(count) for z, count in rounds})
+            self.accountant.rounds = _spent(self._file)
         if server.round == 0 and not self.allows(0):
             raise ValueError(
                 f"epsilon must be enough for one round with noise {self.multiplier:.3g}, but {self.accountant.epsilon} "
@@ -257,3 +256,15 @@ class PrivateRun:
 
     def _effective(self, round: int) -> float:
         return self.multiplier * self._relative_noise(round)
+
+
+def _spent(file: Path) -> Counter[float]:
+    """The rounds accounted for so far: their number, by effective noise multiplier."""
+    try:
+        rounds = json.loads(file.read_text())["rounds"]
+        return Counter({float(z): int(count) for z, count in rounds})
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise DamagedError(
+            f"a private run can be resumed only with the budget spent so far, but {file} is missing or damaged "
+            f"({error!r:.200}); restore it from a backup, or start a new run with a budget of its own"
+        ) from error

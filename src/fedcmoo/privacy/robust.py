@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcmoo.contributions import Contribution, Stage
+from fedcmoo.failures import TooFewRepliesError
 from fedcmoo.messages import Field
 from fedcmoo.privacy.differential import Noise
 from fedcmoo.privacy.secure import Secure
@@ -25,6 +26,8 @@ from fedcmoo.sums import Sums
 
 COLUMNS = 2**16
 """The number of columns sorted at a time."""
+
+EQUAL = "a robust mean needs clients that own all objectives and have equal weights, but some do not"
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,17 @@ class RobustMean(Stage):
                 raise ValueError("a robust mean needs single replies, but secure sums hide them; take one of both")
             if isinstance(stage, Noise):
                 raise ValueError("the noise of privacy is for sums, not for a robust mean; take one of both")
-        if problem.owns is not None or problem.weights != "equal":
-            raise ValueError(
-                "a robust mean needs clients that own all objectives and have equal weights, but some do not"
-            )
+        if problem.weights != "equal" or problem.shares_here():
+            raise ValueError(EQUAL)
         self.mean(torch.zeros(n, 1))
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
+        if sums.P_k is not None:
+            raise ValueError(EQUAL)
+        try:
+            self.mean(torch.zeros(sums.count, 1))
+        except ValueError as error:
+            raise TooFewRepliesError(f"{error}; {len(sums.failures)} clients did not reply") from None
         for name, rows in sums.totals.items():
             if fields[name].add == "sum":
                 sums.totals[name] = self.mean(rows.flatten(1)).view(rows.shape[1:]) * sums.P

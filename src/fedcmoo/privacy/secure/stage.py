@@ -73,12 +73,21 @@ class Secure(Stage):
             raise ValueError("secure sums hide the scores of single clients, but the problem has client_test data")
         if n < self.smallest:
             raise ValueError(f"secure sums need cohorts of at least {self.smallest} clients, but got {n}")
-        if 2 ** (self.bits - 1) <= 2 * REACH * n:
-            least = next(b for b in range(1, 64) if 2 ** (b - 1) > 2 * REACH * n)
-            raise ValueError(f"bits must be at least {least} for sums over {n} clients, but got {self.bits}")
+        shortage = self.shortage(n)
+        if shortage is not None:
+            raise ValueError(shortage)
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
         return Clip(self.bound).on_client(arrays, fields, client)
+
+    def shortage(self, n: int) -> str | None:
+        """The reason why sums over n clients need more bits; None if they do not."""
+        least = next(b for b in range(1, 64) if 2 ** (b - 1) > 2 * REACH * n)
+        return (
+            None
+            if self.bits >= least
+            else f"bits must be at least {least} for sums over {n} clients, but got {self.bits}"
+        )
 
     def bound_of(self, channel: Channel) -> float:
         """The bound on a client's contribution: the least of all stages."""
