@@ -202,6 +202,7 @@ def test_a_damaged_run_is_told_in_a_line(
     assert ends("resume", str(tmp_path)) == 1
     assert "checkpoint.safetensors cannot be used: its header" in re.sub(r"\s+", " ", capfd.readouterr().err)
     history.write_text("{}\n" + history.read_text())
+    checkpoint.unlink()
     assert ends("resume", str(tmp_path)) == 1
     assert "line 1 of" in capfd.readouterr().err
 

@@ -229,7 +229,8 @@ def test_one_trip_weighs_the_objectives_that_have_an_owner() -> None:
 @pytest.mark.parametrize("trips", [1, 2])
 def test_pref_keeps_its_weights_without_an_owner_of_some_objective(trips: Any) -> None:
     owns = [["f0", "f1"], ["f0", "f1", "f2"]]
-    problem = replace(quadratics(M, clients=2), owns=owns, weights=np.array([1.0, 2.0]))
+    weights: Any = np.array([1.0, 2.0])
+    problem = replace(quadratics(M, clients=2), owns=owns, weights=weights)
     method = FedCMOOPref(gram=Exact(), preference=(1, 2, 3), trips=trips, **ONE_STEP)
     history = fit(problem, method, 10, clients_per_round=1, engine=Local()).history
     assert all("gram_dropped" not in record.notes for record in history)

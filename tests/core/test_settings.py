@@ -65,8 +65,9 @@ def test_mistakes_say_where_and_what(table: dict[str, object], message: str) -> 
 
 
 def test_numpy_numbers_are_settings_like_any_other(tmp_path: Path) -> None:
-    method = FedAvg(client_lr=np.float64(0.1), local_steps=np.int64(2), weights=np.array([0.25, 0.75]))
-    fit(quadratics(), method, np.int64(1), seed=np.int64(3), folder=tmp_path, engine=Local())
+    one, two, three, weights = np.int64(1), np.int64(2), np.int64(3), np.array([0.25, 0.75])
+    method = FedAvg(client_lr=np.float64(0.1), local_steps=two, weights=weights)  # type: ignore[arg-type]
+    fit(quadratics(), method, one, seed=three, folder=tmp_path, engine=Local())  # type: ignore[arg-type]
     table = read_toml(tmp_path / "config.toml")
     assert (table["rounds"], table["seed"]) == (1, 3)
     written = from_registry(METHODS, table["method"], "method")
