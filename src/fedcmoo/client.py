@@ -159,15 +159,13 @@ class Client:
         """Lines 8 to 12 of Algorithm 1: K local steps on Σ_k w_k f_{i,k} from x. Returns x - x_i^(t,K), [d], and the
         change of private parameters after it.
 
-        Objectives of weight zero, and those that the client does not own, are not computed. With `reuse_jacobian` the
-        first step reuses the gradient of phase one. `correct` may change the gradient of every step.
+        Objectives of weight zero, and those that the client does not own, are not computed; without others, the
+        gradient is zero. With `reuse_jacobian` the first step reuses the gradient of phase one. `correct` may change
+        the gradient of every step.
         """
         model = self.model
         optimizer_state: dict[str, Tensor] = {}
         which = [k for k in self.owned if w[k] != 0]
-        if not which:
-            self._reset()
-            return torch.zeros_like(self.state.x)
         weights = torch.tensor([w[k] for k in which], dtype=model.x.dtype, device=model.device)
         batches = self._batches(batch_size)
         history: list[Tensor] = []
@@ -188,6 +186,12 @@ class Client:
                 correct(model.x[: model.d], model.grad[: model.d], gradient_at)
             optimizer.step(model.x, model.grad, lr, optimizer_state)
 
+        if not which:
+            self._reset()
+            for _ in range(0 if correct is None else steps):
+                model.grad.zero_()
+                descend(torch.zeros_like)
+            return self.state.x - model.x
         if reuse_jacobian and self.keeps_jacobian:
             J = self.jacobian(batch_size)
             assert self.first is not None
@@ -228,7 +232,7 @@ class Client:
             correct = corrections.get(k)
             updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct is None, correct)
             buffers += model.buffers() / len(self.owned)
-        counters = model.counters()
+        counters = model.counters() if self.owned else self.state.counters
         if self.sizes.private and self.owned:
             model.load(State(self.state.x - updates.sum(dim=0), buffers, counters))
             self._keep_private()

@@ -15,7 +15,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
-from fedcmoo.report.targets import Target, targets_chart, targets_table
+from fedcmoo.report.targets import Target, rounds_to, targets_chart, targets_table
 from fedcmoo.result import Result
 from fedcmoo.run_folder import holds_run
 from fedcmoo.settings import SettingsError, object_of
@@ -71,9 +71,13 @@ class Comparison:
         self.plot(folder / "comparison.png")
         write_json(folder / "comparison.json", self.summary())
 
-    def summary(self) -> list[dict[str, object]]:
-        """The results as plain data, for JSON."""
-        return [{"label": label, **r.summary()} for label, results in self.results.items() for r in results]
+    def summary(self, targets: Sequence[Target] = ()) -> list[dict[str, object]]:
+        """The results as plain data, for JSON; with the round in which all targets are reached, if there are any."""
+        return [
+            {"label": label, **r.summary(), **({"rounds_to_targets": rounds_to(targets, r)} if targets else {})}
+            for label, results in self.results.items()
+            for r in results
+        ]
 
 
 def compare(

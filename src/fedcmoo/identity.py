@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,7 +48,11 @@ def identity(
         "clients_per_round": str(clients_per_round),
         "seed": str(seed),
         "parameters": str(sum(p.numel() for p in problem.model.parameters() if p.requires_grad)),
+        "shared": "all" if problem.shared_prefixes is None else ", ".join(problem.shared_prefixes),
         "private": ", ".join(problem.private_prefixes),
+        "channels_last": str(problem.channels_last),
+        "owns": "by labels" if problem.owns is None else str([sorted(names) for names in problem.owns]),
+        "weights": str(problem.weights),
         "buffers": str(sum(b.numel() for b in problem.model.buffers())),
         **{f"engine.{name}": str(value) for name, value in numerics(engine).items()},
         **dict(_flat("method", method)),
@@ -76,6 +81,8 @@ def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """A settings object as its class and settings, including nested ones."""
+    if isinstance(value, np.generic):  # it has the same results as a Python number
+        value = value.item()
     if not is_dataclass(value):
         # Functions and objects have other addresses in another process.
         yield name, re.sub(r" at 0x[0-9a-f]+", "", repr(value))

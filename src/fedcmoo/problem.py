@@ -42,9 +42,9 @@ class Problem(BatchLosses):
 
     F_k(x) = 1/P_k Σ_{i owns k} p_i f_{i,k}(x), with clients' weights p_i (1 by default) and P_k = Σ_{i owns k} p_i. If
     every client owns every objective and has the same weight, F_k is the mean over clients. Single samples may lack
-    labels, marked by NaN in a float target or -1 in a class target if targets are a dict or a tuple, or by the mask of
-    a `Masked` target. A loss or metric is the mean over the samples that have a label, and a batch without labels
-    contributes zero.
+    labels, marked by NaN in a float target or -1 in a class target if targets are a dict or a tuple or there is only
+    one objective, or by the mask of a `Masked` target. A loss or metric is the mean over the samples that have a label,
+    and a batch without labels contributes zero.
 
     Args:
         model: any `nn.Module`; its trainable parameters are the vector x in R^d.
@@ -105,6 +105,8 @@ class Problem(BatchLosses):
         self.shared_prefixes = shared_prefixes(shared, names)
         self.private_prefixes = private_prefixes(self.private, self.shared_prefixes, names) if self.private else ()
         check_ownership(self.owns, self.weights, [o.name for o in self.objectives], len(self.clients))
+        if not isinstance(self.weights, str):
+            self.weights = [float(p) for p in self.weights]
         if self.test is not None:
             self.test = self._checked(self.test, "the test data")
         if self.validation is not None:

@@ -58,7 +58,7 @@ class RunFolder:
         """Lock the folder for this process; returns the finished rounds.
 
         A new run needs a folder without rounds, which would be lost. Resuming restores the server from the newest
-        checkpoint that is not damaged; without a checkpoint, the server is unchanged and no round is finished.
+        checkpoint that is not damaged. Without a checkpoint, the run starts again; that of a finished run is an error.
         """
         if resume and not holds_run(self.path):
             raise FileNotFoundError(f"resume needs the folder of a run, with a {HISTORY}, but {self.path} has none")
@@ -125,6 +125,14 @@ class RunFolder:
             return records
         if damage:
             raise ValueError("; ".join(damage) + ". Delete the checkpoints to start again from round 1")
+        lost = len(read_history(self.path / HISTORY))
+        if (self.path / RESULT).exists():
+            raise ValueError(
+                f"resume needs a checkpoint, but {self.path} holds a finished run of {lost} rounds without one: choose "
+                f"another folder, or delete {RESULT} to start again from round 1"
+            )
+        if lost:
+            log.warning("%s has no checkpoint yet: starting again from round 1, without the %d done", self.path, lost)
         return []
 
     def _check_same(self, checkpoint: Checkpoint) -> None:

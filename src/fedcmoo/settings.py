@@ -208,6 +208,8 @@ def write_toml(table: Mapping[str, Any], path: str = "") -> str:
 
 
 def _literal(value: Any) -> str:
+    if hasattr(value, "tolist"):  # a NumPy number or array
+        value = value.tolist()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

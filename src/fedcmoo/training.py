@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import NoneType
 
-from fedcmoo.acceptance import Acceptance
+from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.contributions import Stage, check_channels
 from fedcmoo.download import Download, check_download
@@ -43,7 +44,7 @@ def fit(
     privacy: DifferentialPrivacy | None = None,
     secure: bool | Secure = False,
     stages: Sequence[Stage] = (),
-    acceptance: Acceptance | None = None,
+    acceptance: Acceptance | str = "bounded",
     on_failure: FailureRule | str = "stop",
     download: Download = "full",
     config: Table | None = None,
@@ -59,7 +60,8 @@ def fit(
             parameters of `problem.model`, so call `torch.manual_seed` before you create the model.
         engine: where clients run, such as `Pool()` or "pool"; by default worker processes if there are enough cores and
             enough work.
-        evaluate_every: rounds between evaluations on test and validation data; the last round is always evaluated.
+        evaluate_every: rounds between evaluations on test and validation data. The last round is always evaluated,
+            unless a callback ends the run before; the scores of the result are then those of the last evaluation.
         callbacks: callbacks for progress, early stopping and so on.
         folder: the output folder for configuration, history, checkpoints, final model, curves and results; None to
             write nothing.
@@ -71,8 +73,8 @@ def fit(
             `Secure`.
         stages: processing steps applied to every contribution between clients and server, such as `Clip(1.0)` for a
             bound on what one client contributes, or `TrimmedMean()` against hostile clients.
-        acceptance: the rule by which the model of a round replaces the previous one; by default, it must be finite and
-            have a norm of at most 1e8.
+        acceptance: the rule by which the model of a round replaces the previous one, or its name. "bounded": it must be
+            finite and have a norm of at most 1e8; "bounded-rise": also without a large rise of the validation loss.
         on_failure: what to do about clients that fail, on every engine: "stop" ends the run with the client's error,
             "skip" continues without such clients and records them; `Skip(min_replies=5)` requires at least 5 replies.
         download: how the model is sent to clients: "full", or in fewer bits as "bfloat16" or "8-bit".
@@ -84,7 +86,9 @@ def fit(
     algorithm: Method = object_of(method, METHODS, "method")
     wanted: Engine | None = object_of(engine, ENGINES, "engine")
     rule: FailureRule = object_of(on_failure, FAILURE_RULES, "on_failure")
-    _check_types(problem, algorithm, rule)
+    accept: Acceptance = object_of(acceptance, ACCEPTANCES, "acceptance")
+    _check_types(problem, algorithm, rule, accept, privacy)
+    _check_lists(stages, callbacks)
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     n = cohort_size(clients_per_round, problem)
     if rule.min_replies > n:
@@ -109,7 +113,6 @@ def fit(
     private = PrivateRun.of(stages, algorithm.releases, problem, n, rounds)
     channels = algorithm.channels(stages if private is None else private.stages)
     check_channels(channels, problem, n, server.sizes)
-    accept = acceptance or Acceptance()
     accept.check(problem)
     steps = algorithm.local_steps * n * rounds
     chosen = choose_engine(
@@ -121,7 +124,7 @@ def fit(
         path, run_folder = None if folder is None else Path(folder), None
         history: list[Record] = []
         if path is not None:
-            others = {"stages": list(stages), "download": download}
+            others = {"stages": list(stages), "download": download, "acceptance": accept}
             run_folder = RunFolder(path, identity(problem, algorithm, chosen, n, seed, others))
             stack.callback(run_folder.close)
             history = run_folder.begin(server, resume)
@@ -151,14 +154,31 @@ def cohort_size(clients_per_round: int | None, problem: Problem) -> int:
     return n
 
 
-def _check_types(problem: Problem, method: Method, on_failure: FailureRule) -> None:
+def _check_types(
+    problem: Problem,
+    method: Method,
+    on_failure: FailureRule,
+    acceptance: Acceptance,
+    privacy: DifferentialPrivacy | None,
+) -> None:
     for name, value, kind, example in (
         ("problem", problem, Problem, "Problem(model, objectives, clients)"),
         ("method", method, Method, "FedCMOO()"),
         ("on_failure", on_failure, FailureRule, "Skip()"),
+        ("acceptance", acceptance, Acceptance, "BoundedRise()"),
+        ("privacy", privacy, (DifferentialPrivacy, NoneType), "DifferentialPrivacy(epsilon=8.0)"),
     ):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} must be a {kind.__name__}, such as {example}, but got {value!r:.200}")
+            raise TypeError(f"{name} must be an object such as {example}, but got {value!r:.200}")
+
+
+def _check_lists(stages: Sequence[Stage], callbacks: Sequence[Callback]) -> None:
+    for name, values, kind, example in (
+        ("stages", stages, Stage, "[TrimmedMean()]"),
+        ("callbacks", callbacks, Callback, "[ProgressBar()]"),
+    ):
+        if not isinstance(values, Sequence) or not all(isinstance(value, kind) for value in values):
+            raise TypeError(f"{name} must be a list such as {example}, but got {values!r:.200}")
 
 
 def _new_server(problem: Problem, method: Method, seed: int, on_failure: FailureRule, download: Download) -> Server:

@@ -52,7 +52,7 @@ def test_a_metric_may_belong_to_some_objectives_and_have_any_direction() -> None
         watched(Best("f1", split="test"), problem, [])
     with pytest.raises(ValueError, match="objective 'third' must have the metric 'loss'"):
         watched(Best(objective="third", split="test"), problem, [])
-    with pytest.raises(ValueError, match="on validation data, but the problem has none"):
+    with pytest.raises(ValueError, match="Best needs validation data, but the problem has none"):
         watched(Best(), problem, [])
 
 

@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
 from fedcmoo import __version__ as fedcmoo_version
 from fedcmoo.cli import app
+from fedcmoo.cli.options import errors_for_people
 from fedcmoo.cli.resolving import resolve
 from fedcmoo.experiments.images import TwoObjectives
 from fedcmoo.history import read_history
@@ -104,6 +106,7 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(
     assert {p: p.read_bytes() for p in before} == before
     results = json.loads(capfd.readouterr().out)
     assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("FedCMOO", variant) for s in (0, 1)}
+    assert {r["rounds_to_targets"] for r in results} <= {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -164,17 +167,25 @@ def test_compare_does_not_overwrite_runs_of_other_settings(tmp_path: Path, capfd
     assert history.read_bytes() == before
 
 
-def test_resume_without_checkpoint_says_that_it_starts_again(
-    finished: tuple[Path, object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_without_checkpoint_says_that_it_starts_again(finished: tuple[Path, object], tmp_path: Path) -> None:
     cwd, _ = finished
     for name in ("config.toml", "history.jsonl"):
         (tmp_path / name).write_bytes((cwd / "first" / name).read_bytes())
     before = read_history(tmp_path / "history.jsonl")
-    assert ends("resume", str(tmp_path)) == 0
-    assert "no checkpoint yet: starting again from round 1" in re.sub(r"\s+", " ", capfd.readouterr().err)
+    done = fedcmoo("resume", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no checkpoint yet: starting again from round 1, without the 4 done" in re.sub(r"\s+", " ", done.stderr)
     after = read_history(tmp_path / "history.jsonl")
     assert [r.without_time() for r in after] == [r.without_time() for r in before]
+
+
+def test_notes_of_an_error_are_printed_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ValueError("too wide")
+    error.add_note("in phase 'train' of round 3 at client [5]")
+    error.add_note("in a worker process:\nTraceback")
+    with pytest.raises(typer.Exit), errors_for_people():
+        raise error
+    assert capsys.readouterr().err == "error: too wide\nin phase 'train' of round 3 at client [5]\n"
 
 
 def test_a_damaged_run_is_told_in_a_line(
@@ -191,6 +202,7 @@ def test_a_damaged_run_is_told_in_a_line(
     assert ends("resume", str(tmp_path)) == 1
     assert "checkpoint.safetensors cannot be used: its header" in re.sub(r"\s+", " ", capfd.readouterr().err)
     history.write_text("{}\n" + history.read_text())
+    checkpoint.unlink()
     assert ends("resume", str(tmp_path)) == 1
     assert "line 1 of" in capfd.readouterr().err
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, compare, fit
+from fedcmoo.callbacks import ProgressBar
 from fedcmoo.cli import app
 from fedcmoo.compression import TopK
 from fedcmoo.config import RunConfig, saved
@@ -20,6 +22,7 @@ from fedcmoo.gram import Exact, OneWay
 from fedcmoo.history import read_history
 from fedcmoo.methods import Method
 from fedcmoo.optimizers import Adam
+from fedcmoo.privacy.robust import TrimmedMean
 from fedcmoo.settings import SettingsError
 from fedcmoo.weights import MinNorm
 from tests.core.problems import classification
@@ -53,8 +56,28 @@ def test_wrong_names_and_classes_are_told() -> None:
         FedCMOO(weights=MinNorm)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="engine 'cloud' is not known"):
         fit(classification(), FedAvg(), engine="cloud")
-    with pytest.raises(TypeError, match=r"problem must be a Problem, such as"):
+    with pytest.raises(TypeError, match=r"problem must be an object such as Problem\(model"):
         fit(FedAvg(), "fedavg")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"privacy": 8.0}, r"privacy must be an object such as DifferentialPrivacy\(epsilon=8\.0\), but got 8\.0"),
+        ({"acceptance": 50.0}, r"acceptance must be an object such as BoundedRise\(\), but got 50\.0"),
+        ({"stages": TrimmedMean()}, r"stages must be a list such as \[TrimmedMean\(\)\], but got TrimmedMean\("),
+        ({"callbacks": ProgressBar()}, r"callbacks must be a list such as \[ProgressBar\(\)\], but got <"),
+        ({"callbacks": [ProgressBar]}, r"callbacks must be a list such as \[ProgressBar\(\)\], but got \["),
+    ],
+)
+def test_arguments_of_other_types_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        fit(classification(), FedAvg(), 1, **arguments)
+
+
+def test_acceptance_has_names() -> None:
+    with pytest.raises(ValueError, match="a bound on the rise of the validation loss needs validation data"):
+        fit(classification(), FedAvg(), 1, acceptance="bounded-rise")
 
 
 @pytest.mark.usefixtures("curves")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedcmoo.gram.base import gram_matrix
 from fedcmoo.methods import METHODS, Method
 from fedcmoo.weights import FindWeightsPref, MinNorm
 from fedcmoo.weights.min_norm import min_norm
-from tests.core.problems import Point, TwoHeads
+from tests.core.problems import Point, TwoHeads, quadratics
 from tests.core.runs import assert_same
 from tests.gram.test_estimators import estimate
 
@@ -208,6 +209,34 @@ def test_the_rule_weighs_the_objectives_that_have_an_owner() -> None:
         result = fit(problem, method, 1, clients_per_round=N, engine=Local())
         assert list(result.history[0].weights.values()) == pytest.approx([*w.tolist(), 1 / 3])
         assert torch.allclose(step(problem, method), 0.1 * J.T @ w, atol=1e-9)
+
+
+def test_one_trip_weighs_the_objectives_that_have_an_owner() -> None:
+    """After a round of client 0 alone, which does not own f2, this keeps its weight and the others change theirs."""
+    problem = replace(quadratics(M, clients=2), owns=[["f0", "f1"], ["f0", "f1", "f2"]])
+    method = FedCMOO(gram=Exact(), weights=MinNorm(), trips=1, **ONE_STEP)
+    history = fit(problem, method, 10, clients_per_round=1, engine=Local()).history
+    partial = [(now, after) for now, after in pairwise(history) if now.cohort == [0]]
+    assert partial
+    for now, after in partial:
+        assert "gram_dropped" not in now.notes
+        assert now.gram is None
+        assert after.weights["f2"] == now.weights["f2"]
+        assert sum(after.weights.values()) == pytest.approx(1)
+    assert any(now.weights != after.weights for now, after in partial)
+
+
+@pytest.mark.parametrize("trips", [1, 2])
+def test_pref_keeps_its_weights_without_an_owner_of_some_objective(trips: Any) -> None:
+    owns = [["f0", "f1"], ["f0", "f1", "f2"]]
+    weights: Any = np.array([1.0, 2.0])
+    problem = replace(quadratics(M, clients=2), owns=owns, weights=weights)
+    method = FedCMOOPref(gram=Exact(), preference=(1, 2, 3), trips=trips, **ONE_STEP)
+    history = fit(problem, method, 10, clients_per_round=1, engine=Local()).history
+    assert all("gram_dropped" not in record.notes for record in history)
+    kept = [(before, now) for before, now in pairwise(history) if (before if trips == 1 else now).cohort == [0]]
+    assert all(now.weights == before.weights for before, now in kept)
+    assert any(now.weights != history[0].weights for _, now in kept)
 
 
 def test_data_to_evaluate_on_needs_every_label() -> None:

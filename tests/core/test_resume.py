@@ -9,11 +9,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fedcmoo import Callback, FedAvg, FedCMOO, fit
+from fedcmoo.acceptance import Acceptance
 from fedcmoo.config import RunConfig
 from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Local
@@ -131,6 +133,34 @@ def test_a_run_knows_its_objectives_clients_and_data(undisturbed: Path) -> None:
     ):
         with pytest.raises(ValueError, match=f"another run:\n  {difference}\ncontinue it with"):
             fit(problem, METHOD, ROUNDS, clients_per_round=4, folder=undisturbed, resume=True)
+
+
+def test_a_run_knows_its_parts_owners_weights_and_acceptance(tmp_path: Path) -> None:
+    arguments = {"rounds": 1, "clients_per_round": 2, "folder": tmp_path, "engine": Local()}
+    fit(classification(clients=2), FedAvg(local_steps=1), **arguments)  # type: ignore[arg-type]
+    settings: list[tuple[dict[str, Any], str]] = [
+        ({"shared": ["encoder.0"]}, "shared: encoder there, encoder.0 here"),
+        ({"weights": [1, 2]}, r"weights: equal there, \[1.0, 2.0\] here"),
+        ({"owns": [["first"], ["second"]]}, r"owns: by labels there, \[\['first'\], \['second'\]\] here"),
+    ]
+    for changes, difference in settings:
+        with pytest.raises(ValueError, match=f"another run:\n  {difference}"):
+            fit(replace(classification(clients=2), **changes), FedAvg(local_steps=1), resume=True, **arguments)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"acceptance\.max_norm: 100000000\.0 there, 9\.0 here"):
+        fit(
+            classification(clients=2), FedAvg(local_steps=1), resume=True, acceptance=Acceptance(max_norm=9.0),
+            **arguments,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def test_a_finished_run_without_checkpoint_is_not_written_over(tmp_path: Path) -> None:
+    fit(classification(), FedAvg(local_steps=1), 2, folder=tmp_path, engine=Local())
+    (tmp_path / "checkpoint.safetensors").unlink()
+    before = (tmp_path / "history.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="a finished run of 2 rounds without one: choose another folder"):
+        fit(classification(), FedAvg(local_steps=1), 3, folder=tmp_path, resume=True, engine=Local())
+    assert (tmp_path / "history.jsonl").read_bytes() == before
+    assert (tmp_path / "result.json").exists()
 
 
 def test_a_finished_run_resumes_to_itself(undisturbed: Path) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedcmoo import fit
 from fedcmoo.config import RunConfig, preset
+from fedcmoo.engines import Local
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.gram import Sketch
-from fedcmoo.methods import METHODS, FedCMOO
+from fedcmoo.methods import METHODS, FedAvg, FedCMOO
 from fedcmoo.methods.fedcmoo_t import FedCMOOT
-from fedcmoo.settings import SettingsError, merge, read_toml, write_toml
+from fedcmoo.settings import SettingsError, from_registry, merge, read_toml, write_toml
 from fedcmoo.weights import FindWeights
+from tests.core.problems import quadratics
 
 
 @pytest.mark.parametrize("problem", sorted(PROBLEMS))
@@ -58,6 +62,20 @@ def test_every_preset_survives_toml(problem: str, method: str) -> None:
 def test_mistakes_say_where_and_what(table: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message.replace(".", r"\.").replace("[", r"\[")):
         RunConfig.from_table(table)
+
+
+def test_numpy_numbers_are_settings_like_any_other(tmp_path: Path) -> None:
+    one, two, three, weights = np.int64(1), np.int64(2), np.int64(3), np.array([0.25, 0.75])
+    method = FedAvg(client_lr=np.float64(0.1), local_steps=two, weights=weights)  # type: ignore[arg-type]
+    fit(quadratics(), method, one, seed=three, folder=tmp_path, engine=Local())  # type: ignore[arg-type]
+    table = read_toml(tmp_path / "config.toml")
+    assert (table["rounds"], table["seed"]) == (1, 3)
+    written = from_registry(METHODS, table["method"], "method")
+    assert written == FedAvg(client_lr=0.1, local_steps=2, weights=(0.25, 0.75))
+    plain = FedAvg(client_lr=0.1, local_steps=2, weights=method.weights)
+    assert len(fit(quadratics(), plain, 2, seed=3, folder=tmp_path, resume=True, engine=Local()).history) == 2
+    with pytest.raises(ValueError, match="local_steps must be a whole number of at least 1, but got '5'"):
+        FedAvg(local_steps="5")  # type: ignore[arg-type]
 
 
 def test_none_is_written_and_read() -> None:

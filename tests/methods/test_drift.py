@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
+from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
+from fedcmoo.callbacks import Training
 from fedcmoo.client import GradientAt
 from fedcmoo.drift import MVR, Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
+from fedcmoo.history import Record
 from fedcmoo.methods import FSMGDAMVR
 from fedcmoo.optimizers import SGD
 from fedcmoo.parameters import State
@@ -69,6 +73,23 @@ def test_scaffold_with_min_norm_weights_reaches_the_pareto_set() -> None:
     w = torch.tensor(list(result.history[-1].weights.values()), dtype=torch.float64)
     x = next(result.model.parameters()).detach()
     assert (x - optimum(problem, w)).norm() < 1e-3
+
+
+def test_a_client_without_weighted_objectives_has_a_variate_of_zero() -> None:
+    """Client 0 owns f1 alone, which has no weight: the gradient that its variate estimates is zero."""
+    problem = replace(curved(M=2), owns=[["f1"], *[["f0", "f1"]] * (N - 1)])
+    variates: list[Tensor] = []
+
+    class Watch(Callback):
+        def on_start(self, training: Training) -> None:
+            self.server = training.server
+
+        def after_round(self, record: Record) -> None:
+            variates.append(self.server.client_states[0]["scaffold"])
+
+    method = FedAvg(client_lr=LR, local_steps=K, batch_size=None, drift=Scaffold(), weights=(1, 0))
+    fit(problem, method, 4, clients_per_round=N, callbacks=[Watch()])
+    assert torch.stack(variates).abs().max() < 1e-12
 
 
 def test_scaffold_uploads_no_more_than_fedavg() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,23 @@ def test_a_sweep_and_its_models(tmp_path: Path) -> None:
     code, out, err = fedcmoo(*sweep, "--preferences", "1:3", "--rounds", "3", "--json")
     assert code == 0, err
     assert "rounds = 3" in (tmp_path / "sweep/sweep.toml").read_text()
+
+
+def test_all_settings_of_the_configuration_reach_the_runs(tmp_path: Path) -> None:
+    settings = ["clip=0.5", "download=8-bit", "on_failure=skip", "acceptance.max_norm=50", "clients_per_round=2"]
+    changed = [word for setting in settings for word in ("--set", setting)]
+    common = [*COMMON, *changed, "--preferences", "1:1", "--rounds", "1", "--out"]
+    code, _, err = fedcmoo(*common, str(tmp_path / "sweep"))
+    assert code == 0, err
+    written = json.loads((tmp_path / "sweep/sweep.json").read_text())
+    assert (written["download"], written["on_failure"][:4]) == ("8-bit", "Skip")
+    assert "max_norm=50" in written["acceptance"]
+    run = tomllib.loads((tmp_path / "sweep/points/1_1/config.toml").read_text())
+    assert run["download"] == "8-bit"
+    private = ["--set", "clip=none", "--set", "privacy.name=differential", "--set", "privacy.epsilon=8.0"]
+    code, _, err = fedcmoo(*common, str(tmp_path / "private"), *private)
+    assert code == 1
+    assert "differential privacy takes sums of gradients and updates alone" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

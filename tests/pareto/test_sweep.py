@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +13,18 @@ import pytest
 import torch
 
 from fedcmoo import Callback, fit
+from fedcmoo.drift import Scaffold
 from fedcmoo.evaluation import evaluate
 from fedcmoo.history import read_history
-from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.methods import FedAvg, FedCMOO, FedCMOOPref
 from fedcmoo.metrics import hypervolume
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto import Front, Point, evenly_spread, parse_ratio, pick, ratio_text, sweep
-from fedcmoo.pareto.sweep import _place
+from fedcmoo.pareto.sweep import ALWAYS, _place
+from fedcmoo.privacy.clipping import Clip
 from fedcmoo.problem import Problem
 from fedcmoo.weights import FindWeightsPref
-from tests.core.problems import classification
+from tests.core.problems import classification, quadratics
 from tests.core.runs import Interrupt
 
 pytest.importorskip("moocore", reason="the extra pareto is not installed")
@@ -94,6 +97,31 @@ def test_the_folder_of_another_sweep_is_refused(whole: tuple[Path, Front]) -> No
 def test_points_are_runs_of_fedcmoo_pref(whole: tuple[Path, Front]) -> None:
     method = FedCMOOPref(client_lr=0.1, local_steps=2, batch_size=8, weights=METHOD.weights, preference=(3, 1))
     assert fit(classification(), method, 6).scores == whole[1].points[2].scores
+
+
+def test_all_runs_have_the_settings_of_the_sweep(tmp_path: Path) -> None:
+    stages = [Clip(0.01)]
+    method = replace(METHOD, drift=Scaffold())
+    problem = quadratics()
+    front = sweep(problem, [(3, 1)], 2, folder=tmp_path, method=method, fedavg=True, stages=stages, download="bfloat16")
+    alone = fit(problem, replace(method, preference=(3, 1)), 2, stages=stages, download="bfloat16")
+    average = FedAvg(client_lr=0.1, local_steps=2, batch_size=8, drift=Scaffold())
+    assert front.points[0].scores == alone.scores
+    assert front.points[0].scores != fit(problem, replace(method, preference=(3, 1)), 2).scores
+    assert front.fedavg is not None
+    assert front.fedavg.scores == fit(problem, average, 2, stages=stages, download="bfloat16").scores
+    with pytest.raises(ValueError, match=r"holds another sweep, with download = 'bfloat16', but now it is 'full'"):
+        sweep(problem, [(3, 1)], 2, folder=tmp_path, method=method, stages=stages)
+
+
+def test_sweeps_of_earlier_versions_had_no_stages(whole: tuple[Path, Front], tmp_path: Path) -> None:
+    shutil.copytree(whole[0], tmp_path / "old")
+    file = tmp_path / "old/sweep.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({name: settings[name] for name in settings if name not in ALWAYS}))
+    with pytest.raises(ValueError, match=r"holds another sweep, with stages = '\(\)', but now it is '\(Clip"):
+        sweep(classification(), PREFERENCES, 6, folder=tmp_path / "old", method=METHOD, stages=[Clip(0.01)])
+    assert (run(tmp_path / "old").losses == whole[1].losses).all()
 
 
 def test_the_front_is_read_back_as_it_was(whole: tuple[Path, Front]) -> None:

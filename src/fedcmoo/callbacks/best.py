@@ -51,7 +51,10 @@ class Best(Callback):
         """Check that the problem has the watched metric and data, and reset."""
         problem = training.problem
         if getattr(problem, self.split) is None:
-            raise ValueError(f"the best model is chosen on {self.split} data, but the problem has none")
+            raise ValueError(
+                f"{type(self).__name__} needs {self.split} data, but the problem has none: give it some, or choose "
+                "another split"
+            )
         wanted = "loss" if self.metric == RANK else self.metric
         known = [(name, metric) for name, metric in columns(problem) if self.objective in (None, name)]
         self._names = [name for name, metric in known if metric == wanted]

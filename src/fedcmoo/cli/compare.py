@@ -41,7 +41,8 @@ def compare(
     name, as in fedcmoo+trips=1+server.momentum=0.9, act like --set method.KEY=VALUE for this variant only.
 
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
-    reached, and targets.png shows them. A target refers to the objective's first metric; right:loss=0.3 names another.
+    reached, and targets.png shows them; --json has the rounds. A target refers to the objective's first metric;
+    right:loss=0.3 names another.
     """
     from fedcmoo.cli.resolving import different, seed_numbers, short_name, variant
     from fedcmoo.comparison import compare_configs
@@ -61,21 +62,17 @@ def compare(
             wanted.check(known)
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
         comparison = compare_configs(configs, folder, with_progress)
+        if targets:
+            comparison.plot_targets(targets, folder / "targets.png")
         if as_json:
-            print_json(comparison.summary())
+            print_json(comparison.summary(targets))
         else:
             out.print(comparison.table())
             if targets:
                 out.print(comparison.targets(targets))
-                comparison.plot_targets(targets, folder / "targets.png")
             out.print(f"in {folder}: comparison.png, comparison.json and a folder for each run", soft_wrap=True)
 
 
 def with_progress(config: RunConfig, folder: Path, resume: bool) -> Result:
     """Run a configuration of a comparison with a progress bar."""
-    from fedcmoo.cli.resolving import warn_of_no_checkpoint
-
-    callbacks = progress(folder.name)
-    if resume:
-        warn_of_no_checkpoint(folder)
-    return config.run(folder, callbacks, resume=resume)
+    return config.run(folder, progress(folder.name), resume=resume)

@@ -61,7 +61,7 @@ def progress(name: str) -> list[Callback]:
 
 @contextmanager
 def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
-    """Turn expected errors into one line on standard error and an exit code.
+    """Turn expected errors into one line on standard error, with the error's notes below it, and an exit code.
 
     With advice `after_interrupt`, Ctrl-C prints that finished rounds are saved, and the advice.
     """
@@ -75,7 +75,9 @@ def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, (MissingExtraError, ValueError, OSError, *_diverged())):
             raise
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        notes = [note for note in getattr(error, "__notes__", []) if "\n" not in note]  # not the traceback of a worker
+        text = "\n".join([str(error), *notes])
+        err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
         raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
 
 

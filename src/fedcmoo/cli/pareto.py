@@ -86,6 +86,10 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         evaluate_every=config.evaluate_every,
         callbacks=callbacks,
         checkpoint_every=config.checkpoint_every,
+        stages=config.stages,
+        acceptance=config.acceptance,
+        on_failure=config.on_failure,
+        download=config.download,
     )
 
 

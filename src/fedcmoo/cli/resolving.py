@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedcmoo.cli.options import err
 from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
 from fedcmoo.experiments import PROBLEMS
@@ -16,7 +15,6 @@ from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.run import HISTORY
-from fedcmoo.run_folder import NEWEST, PREVIOUS
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
 
 
@@ -114,12 +112,6 @@ def numbers(option: str, text: str) -> list[float]:
         raise
     except ValueError:
         raise SettingsError(f"{option} must be numbers separated by commas, but got {text!r}") from None
-
-
-def warn_of_no_checkpoint(folder: Path) -> None:
-    """Print a notice if a run to resume has rounds but no checkpoint."""
-    if read_history(folder / HISTORY) and not any((folder / name).exists() for name in (NEWEST, PREVIOUS)):
-        err.print(f"{folder} has no checkpoint yet: starting again from round 1", soft_wrap=True)
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:

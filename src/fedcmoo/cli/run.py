@@ -86,7 +86,6 @@ def resume(
 
     With --rounds, a finished run can be extended.
     """
-    from fedcmoo.cli.resolving import warn_of_no_checkpoint
     from fedcmoo.config import saved
     from fedcmoo.pareto.sweep import SETTINGS as SWEEP
 
@@ -99,7 +98,6 @@ def resume(
             raise SettingsError(f"a run's folder has a config.toml, but {folder} has none")
         config = saved(folder)
         config = replace(config, rounds=config.rounds if rounds is None else rounds)
-        warn_of_no_checkpoint(folder)
         train(config, folder, resume=True, as_json=as_json)
 
 

@@ -42,7 +42,8 @@ class TwoWayAsRun(TwoWay):
         return {**super().bounds(sums, sent), "residual": torch.outer(r, r)}
 
     def combine(self, sums: Sums, corrections: Sums, sent: Tensor) -> Tensor:
-        own, residual, mixed = sums["own"].double(), corrections["residual"], corrections["mixed"]
+        scale = sums.P / corrections.P  # in case a client has failed since
+        own, residual, mixed = sums["own"].double(), corrections["residual"] * scale, corrections["mixed"] * scale
         compressed = inner(sums["h"], sent) - sums["compressed_own"]
         total = own + (compressed + compressed.T) / 2 + mixed + mixed.T
         if sums["compressed_own"].trace() <= CLEARLY_LARGER**2 * residual.trace():

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedcmoo.client import Client
@@ -216,9 +217,9 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
     weights stay unchanged. Random numbers that a rule draws from torch's generator are seeded by (seed, round), and its
     state is in the server's memory, so a resumed run has the same weights.
     """
-    known = ~np.isnan(np.diag(G))
-    if not is_usable(server, G[np.ix_(known, known)]) or not known.any():
+    if not is_usable(server, G):
         return
+    known = is_known(G)
     with seeded(torch.device("cpu"), server.seed, server.round, "weights"):
         if known.all():
             server.G = G
@@ -230,11 +231,20 @@ def reweigh(server: Server, rule: Rule, G: Matrix) -> None:
 
 
 def is_usable(server: Server, G: Matrix) -> bool:
-    """Whether a Gram matrix is finite; if not (products of finite numbers may overflow), this is noted."""
-    if np.isfinite(G).all():
-        return True
+    """Whether a Gram matrix is finite for the known objectives, of which there is at least one.
+
+    If it is not finite (products of finite numbers may overflow), this is noted.
+    """
+    known = is_known(G)
+    if np.isfinite(G[np.ix_(known, known)]).all():
+        return bool(known.any())
     server.notes["gram_dropped"] = 1.0
     return False
+
+
+def is_known(G: Matrix) -> NDArray[np.bool_]:
+    """For each objective whether somebody in the cohort owns it: [M]. The others have NaN in their rows and columns."""
+    return ~np.isnan(np.diag(G))
 
 
 def weighted_sum(rows: Tensor, w: Vector) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.gram.base import GRAM_SHARE
-from fedcmoo.methods.base import WeightedLoss, is_usable
+from fedcmoo.methods.base import WeightedLoss, is_known, is_usable
 from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
 from fedcmoo.rounds import Ask, Round, Server
@@ -31,7 +31,8 @@ class FedCMOOPref(WeightedLoss):
 
     A round costs as much as one of FedCMOO plus M numbers per client: its losses, sent in the first phase of the Gram
     estimate. In the history, `notes` contains "kl", the non-uniformity μ_r at the start of the round, and "fallback",
-    the source of the weights (see `Fallback`).
+    the source of the weights (see `Fallback`). If nobody in the cohort owns some objective, whose loss and gradient are
+    then unknown, the weights stay unchanged and there are no such notes.
 
     Args:
         preference: r, a positive number per objective; twice the number asks for half the loss. It is not normalized.
@@ -101,7 +102,7 @@ class FedCMOOPref(WeightedLoss):
             sums = yield from self.one_trip(server)
         else:
             G, sums = yield from self.gram.estimate(server, "losses")  # lines 5 and 6: G ≈ ∇F(x)^T ∇F(x), F̃ ≈ F(x)
-            server.G = G if is_usable(server, G) else None
+            server.G = G if is_usable(server, G) and is_known(G).all() else None
             self.reweigh(server, sums.objective_mean("losses/losses"), G)  # line 7: w <- FindWeightsPref(r, F̃, G)
             sums = yield Ask({"train": self.training_message(server)})  # lines 8 to 14: K steps on Σ_k w_k f_{i,k}
         self.finish(server, sums.part("train"))  # line 15: x <- x - η_s mean_i (x - x_i)
@@ -116,7 +117,9 @@ class FedCMOOPref(WeightedLoss):
         return sums
 
     def reweigh(self, server: Server, losses: Tensor, G: Matrix) -> None:
-        """Set the server's w, and note its source."""
+        """Set the server's w, and note its source; keep w if G is not known for all objectives."""
+        if not is_known(G).all():
+            return
         w, kl, fallback = self.weights(self.r(server.sizes.M), losses.numpy(), G)
         server.w = self.inertia * server.w + (1 - self.inertia) * w  # the paper's w if inertia is 0
         server.notes |= {"kl": kl, "fallback": float(fallback)}

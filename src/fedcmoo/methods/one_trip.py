@@ -9,7 +9,7 @@ import torch
 
 from fedcmoo.gram import JACOBIAN, Gram, OnePhase, one_phase
 from fedcmoo.messages import Message
-from fedcmoo.methods.base import is_usable
+from fedcmoo.methods.base import is_known, is_usable
 from fedcmoo.rounds import Ask, Server
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
@@ -39,11 +39,12 @@ def take_last_gram(server: Server) -> Matrix | None:
 def train_and_measure(server: Server, training: Message, gram: OnePhase, *others: str) -> Generator[Ask, Sums, Sums]:
     """The only ask of a round: clients train as `training` says, and contribute to G and to `others`.
 
-    In the history, G is recorded for this round, in which it was measured.
+    In the history, G is recorded for this round, in which it was measured, if the cohort has owners of all objectives.
     """
     messages = {"train": training, JACOBIAN: gram.message(server)}
     sums = yield Ask({**messages, **dict.fromkeys(others, Message())})
     G = gram.combine(sums.part(JACOBIAN))
     if is_usable(server, G):
-        server.G, server.memory[LAST_GRAM] = G, torch.from_numpy(G)
+        server.G = G if is_known(G).all() else None
+        server.memory[LAST_GRAM] = torch.from_numpy(G)
     return sums

@@ -9,13 +9,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback
+from fedcmoo.contributions import Stage
+from fedcmoo.download import Download
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
+from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.files import file_name, write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import METHODS, FedAvg, FedCMOOPref
-from fedcmoo.methods.base import Method
+from fedcmoo.methods.base import Method, WeightedLoss
 from fedcmoo.optional import require
 from fedcmoo.pareto.front import Front
 from fedcmoo.pareto.point import Point
@@ -29,6 +33,9 @@ from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
+
+ALWAYS = {"stages": "()", "acceptance": repr(Acceptance()), "on_failure": repr(Stop()), "download": "full"}
+"""The settings that all sweeps of earlier versions had, and that their files do not contain."""
 
 
 def sweep(
@@ -46,6 +53,10 @@ def sweep(
     evaluate_every: int = 5,
     callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
     checkpoint_every: int = 10,
+    stages: Sequence[Stage] = (),
+    acceptance: Acceptance | str = "bounded",
+    on_failure: FailureRule | str = "stop",
+    download: Download = "full",
 ) -> Front:
     """Train a model for each of many preferences, and return the resulting front.
 
@@ -62,6 +73,7 @@ def sweep(
         fedavg: also run FedAvg on the average loss.
         clients_per_round, seed, engine, evaluate_every, checkpoint_every: as in `fit`, for each run.
         callbacks: a function that returns a run's callbacks, given its label.
+        stages, acceptance, on_failure, download: as in `fit`, for each run.
 
     Returns:
         The front, which is also saved in the folder: front.json, front.png and the models.
@@ -78,7 +90,21 @@ def sweep(
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     cohort_size(clients_per_round, problem)
     place = Path(folder)
-    runs = _Runs(problem, place, rounds, clients_per_round, seed, engine, evaluate_every, callbacks, checkpoint_every)
+    runs = _Runs(
+        problem,
+        place,
+        rounds,
+        clients_per_round,
+        seed,
+        engine,
+        evaluate_every,
+        callbacks,
+        checkpoint_every,
+        tuple(stages),
+        object_of(acceptance, ACCEPTANCES, "acceptance"),
+        object_of(on_failure, FAILURE_RULES, "on_failure"),
+        download,
+    )
     runs.claim_folder(chosen)
     points = [runs.point(f"points/{_place(r)}", replace(chosen, preference=r), ratio_text(r), r) for r in asked]
     names = tuple(objective.name for objective in problem.objectives)
@@ -106,6 +132,10 @@ class _Runs:
     evaluate_every: int
     callbacks: Callable[[str], Sequence[Callback]]
     checkpoint_every: int
+    stages: Sequence[Stage]
+    acceptance: Acceptance
+    on_failure: FailureRule
+    download: Download
 
     def claim_folder(self, method: FedCMOOPref) -> None:
         """Claim the folder for this sweep, or check that it belongs to it; only the number of rounds may grow."""
@@ -117,9 +147,13 @@ class _Runs:
             "clients_per_round": self.clients_per_round,
             "seed": self.seed,
             "rounds": self.rounds,
+            "stages": repr(self.stages),
+            "acceptance": repr(self.acceptance),
+            "on_failure": repr(self.on_failure),
+            "download": self.download,
         }
         path = self.folder / SETTINGS
-        before = json.loads(path.read_text()) if path.exists() else settings
+        before = ALWAYS | json.loads(path.read_text()) if path.exists() else settings
         for name, value in settings.items():
             if before.get(name) != value and not (name == "rounds" and self.rounds > before[name]):
                 raise ValueError(
@@ -146,6 +180,10 @@ class _Runs:
                 folder=at,
                 checkpoint_every=self.checkpoint_every,
                 resume=holds_run(at),
+                stages=self.stages,
+                acceptance=self.acceptance,
+                on_failure=self.on_failure,
+                download=self.download,
             ).history
         scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)
@@ -174,9 +212,9 @@ def _check_preferences(preferences: Sequence[tuple[float, ...]], M: int) -> None
         found[shares] = text
 
 
-def _baseline(method: Method, only: int | None, M: int) -> FedAvg:
+def _baseline(method: WeightedLoss, only: int | None, M: int) -> FedAvg:
     """FedAvg with the local training of another method, on one objective or on the average of all."""
-    common = {f.name: getattr(method, f.name) for f in fields(Method)}
+    common = {f.name: getattr(method, f.name) for f in fields(WeightedLoss)}
     weights = None if only is None else tuple(float(k == only) for k in range(M))
     return FedAvg(**common, weights=weights)
 
