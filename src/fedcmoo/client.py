@@ -171,8 +171,10 @@ class Client:
         history: list[Tensor] = []
 
         def gradient(index: Tensor, augmentation: torch.Generator) -> None:
-            losses = torch.stack(self._forward(index, augmentation, which))
             model.grad.zero_()
+            if not which:
+                return
+            losses = torch.stack(self._forward(index, augmentation, which))
             torch.dot(weights, losses).backward()  # type: ignore[no-untyped-call]
             history.append(losses.detach())
 
@@ -186,13 +188,7 @@ class Client:
                 correct(model.x[: model.d], model.grad[: model.d], gradient_at)
             optimizer.step(model.x, model.grad, lr, optimizer_state)
 
-        if not which:
-            self._reset()
-            for _ in range(0 if correct is None else steps):
-                model.grad.zero_()
-                descend(torch.zeros_like)
-            return self.state.x - model.x
-        if reuse_jacobian and self.keeps_jacobian:
+        if which and reuse_jacobian and self.keeps_jacobian:
             J = self.jacobian(batch_size)
             assert self.first is not None
             next(batches)  # phase one's

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from fedcmoo.methods import FedAvg, FedCMOO, FedCMOOPref
 from fedcmoo.metrics import hypervolume
 from fedcmoo.parameters import FlatModel
 from fedcmoo.pareto import Front, Point, evenly_spread, parse_ratio, pick, ratio_text, sweep
-from fedcmoo.pareto.sweep import ALWAYS, _place
+from fedcmoo.pareto.sweep import _place
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.problem import Problem
 from fedcmoo.weights import FindWeightsPref
@@ -112,16 +111,6 @@ def test_all_runs_have_the_settings_of_the_sweep(tmp_path: Path) -> None:
     assert front.fedavg.scores == fit(problem, average, 2, stages=stages, download="bfloat16").scores
     with pytest.raises(ValueError, match=r"holds another sweep, with download = 'bfloat16', but now it is 'full'"):
         sweep(problem, [(3, 1)], 2, folder=tmp_path, method=method, stages=stages)
-
-
-def test_sweeps_of_earlier_versions_had_no_stages(whole: tuple[Path, Front], tmp_path: Path) -> None:
-    shutil.copytree(whole[0], tmp_path / "old")
-    file = tmp_path / "old/sweep.json"
-    settings = json.loads(file.read_text())
-    file.write_text(json.dumps({name: settings[name] for name in settings if name not in ALWAYS}))
-    with pytest.raises(ValueError, match=r"holds another sweep, with stages = '\(\)', but now it is '\(Clip"):
-        sweep(classification(), PREFERENCES, 6, folder=tmp_path / "old", method=METHOD, stages=[Clip(0.01)])
-    assert (run(tmp_path / "old").losses == whole[1].losses).all()
 
 
 def test_the_front_is_read_back_as_it_was(whole: tuple[Path, Front]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fedcmoo.contributions import Stage
 from fedcmoo.download import Download
 from fedcmoo.engines import Engine
 from fedcmoo.evaluation import evaluate
-from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
+from fedcmoo.failures import FAILURE_RULES, FailureRule
 from fedcmoo.files import file_name, write_json
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import METHODS, FedAvg, FedCMOOPref
@@ -26,6 +27,7 @@ from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import evenly_spread, ratio_text
 from fedcmoo.problem import Problem
 from fedcmoo.randomness import derive
+from fedcmoo.result import Result
 from fedcmoo.run_folder import holds_run
 from fedcmoo.settings import object_of
 from fedcmoo.training import cohort_size, fit
@@ -33,9 +35,6 @@ from fedcmoo.validation import at_least_one
 from fedcmoo.weights import check_preference
 
 SETTINGS = "sweep.json"
-
-ALWAYS = {"stages": "()", "acceptance": repr(Acceptance()), "on_failure": repr(Stop()), "download": "full"}
-"""The settings that all sweeps of earlier versions had, and that their files do not contain."""
 
 
 def sweep(
@@ -90,21 +89,21 @@ def sweep(
     at_least_one(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
     cohort_size(clients_per_round, problem)
     place = Path(folder)
-    runs = _Runs(
+    train = partial(
+        fit,
         problem,
-        place,
-        rounds,
-        clients_per_round,
-        seed,
-        engine,
-        evaluate_every,
-        callbacks,
-        checkpoint_every,
-        tuple(stages),
-        object_of(acceptance, ACCEPTANCES, "acceptance"),
-        object_of(on_failure, FAILURE_RULES, "on_failure"),
-        download,
+        rounds=rounds,
+        clients_per_round=clients_per_round,
+        seed=seed,
+        engine=engine,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        stages=tuple(stages),
+        acceptance=object_of(acceptance, ACCEPTANCES, "acceptance"),
+        on_failure=object_of(on_failure, FAILURE_RULES, "on_failure"),
+        download=download,
     )
+    runs = _Runs(problem, place, rounds, callbacks, train)
     runs.claim_folder(chosen)
     points = [runs.point(f"points/{_place(r)}", replace(chosen, preference=r), ratio_text(r), r) for r in asked]
     names = tuple(objective.name for objective in problem.objectives)
@@ -121,39 +120,28 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Runs:
-    """Settings shared by all runs of a sweep."""
+    """The runs of a sweep; `train` is `fit` with the settings that all of them share."""
 
     problem: Problem
     folder: Path
     rounds: int
-    clients_per_round: int | None
-    seed: int
-    engine: Engine | str | None
-    evaluate_every: int
     callbacks: Callable[[str], Sequence[Callback]]
-    checkpoint_every: int
-    stages: Sequence[Stage]
-    acceptance: Acceptance
-    on_failure: FailureRule
-    download: Download
+    train: partial[Result]
 
     def claim_folder(self, method: FedCMOOPref) -> None:
         """Claim the folder for this sweep, or check that it belongs to it; only the number of rounds may grow."""
+        given = self.train.keywords
         settings: dict[str, Any] = {
             "problem": self.problem.name,
             "objectives": [objective.name for objective in self.problem.objectives],
             "clients": self.problem.N,
             "method": repr(replace(method, preference=None)),
-            "clients_per_round": self.clients_per_round,
-            "seed": self.seed,
             "rounds": self.rounds,
-            "stages": repr(self.stages),
-            "acceptance": repr(self.acceptance),
-            "on_failure": repr(self.on_failure),
-            "download": self.download,
+            **{name: given[name] for name in ("clients_per_round", "seed", "download")},
+            **{name: repr(given[name]) for name in ("stages", "acceptance", "on_failure")},
         }
         path = self.folder / SETTINGS
-        before = ALWAYS | json.loads(path.read_text()) if path.exists() else settings
+        before = json.loads(path.read_text()) if path.exists() else settings
         for name, value in settings.items():
             if before.get(name) != value and not (name == "rounds" and self.rounds > before[name]):
                 raise ValueError(
@@ -168,22 +156,8 @@ class _Runs:
         at = self.folder / place
         history: Sequence[Record] = read_history(at / "history.jsonl")
         if not _is_finished(at, history, self.rounds):
-            history = fit(
-                self.problem,
-                method,
-                self.rounds,
-                clients_per_round=self.clients_per_round,
-                seed=self.seed,
-                engine=self.engine,
-                evaluate_every=self.evaluate_every,
-                callbacks=self.callbacks(label),
-                folder=at,
-                checkpoint_every=self.checkpoint_every,
-                resume=holds_run(at),
-                stages=self.stages,
-                acceptance=self.acceptance,
-                on_failure=self.on_failure,
-                download=self.download,
+            history = self.train(
+                method=method, callbacks=self.callbacks(label), folder=at, resume=holds_run(at)
             ).history
         scores = next(record.scores for record in reversed(history) if record.scores)
         return Point(label, scores, preference, at)
