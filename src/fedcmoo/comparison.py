@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcmoo.config import RunConfig, saved
+from fedcmoo.config import RunConfig
 from fedcmoo.files import file_name, write_json
-from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS, Method
 from fedcmoo.problem import Problem
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
@@ -17,8 +16,10 @@ from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.report.targets import Target, rounds_to, targets_chart, targets_table
 from fedcmoo.result import Result
+from fedcmoo.run import LabelledRuns
 from fedcmoo.run_folder import holds_run
-from fedcmoo.settings import SettingsError, object_of
+from fedcmoo.runs import Runs
+from fedcmoo.settings import object_of
 from fedcmoo.training import fit
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class Comparison:
     """The results of a comparison by label (a method), one for each seed."""
 
-    results: Mapping[str, Sequence[Result]]
+    results: LabelledRuns
 
     @property
     def problem(self) -> str:
@@ -130,36 +131,16 @@ def _by_label(methods: Sequence[Method | str]) -> dict[str, Method | str]:
     return dict(zip(labels, objects, strict=True))
 
 
-def compare_configs(
-    configs: Mapping[str, Sequence[RunConfig]],
-    folder: Path,
-    run: Callable[[RunConfig, Path, bool], Result] = lambda config, path, resume: config.run(path, resume=resume),
-) -> Comparison:
-    """Run every configuration in a separate folder; finished runs of an earlier call are only read, interrupted ones
-    are continued. A folder with rounds of another configuration is an error, raised before anything runs.
+def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> Comparison:
+    """Run every configuration, unless the store already holds it.
 
     Args:
         configs: by the name of a method or another label, one configuration for each seed.
-        folder: the folder of the comparison.
-        run: the function that runs one (with a progress bar, for example).
+        runs: the store of runs.
     """
-    places = {
-        name: [(config, folder / f"{name}-seed{config.seed}") for config in seeds] for name, seeds in configs.items()
-    }
-    begun = {path: _is_begun(config, path) for seeds in places.values() for config, path in seeds}
-    results = {
-        METHODS[name].label() if name in METHODS else name: [run(config, path, begun[path]) for config, path in seeds]
-        for name, seeds in places.items()
-    }
-    comparison = Comparison(results)
-    comparison.save(folder)
-    return comparison
-
-
-def _is_begun(config: RunConfig, path: Path) -> bool:
-    """Whether a folder has rounds of this configuration; an error if it has rounds of another."""
-    if not read_history(path / "history.jsonl"):
-        return False
-    if not saved(path).computes_the_same_as(config):
-        raise SettingsError(f"{path} already holds a run with other settings: choose another folder (--out)")
-    return True
+    return Comparison(
+        {
+            METHODS[name].label() if name in METHODS else name: [runs.get(config) for config in seeds]
+            for name, seeds in configs.items()
+        }
+    )

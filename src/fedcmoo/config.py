@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback
@@ -85,6 +85,9 @@ class RunConfig:
     download: Download = "full"
     data: str | None = None
 
+    beginning_suffices: ClassVar[bool] = True
+    """Whether only the history of its rounds is needed, so that a longer run can be used instead."""
+
     def __post_init__(self) -> None:
         resolve_names(self)
         at_least_one(
@@ -103,6 +106,12 @@ class RunConfig:
         """The `stages` argument of `fit`."""
         clipping = None if self.clip is None else Clip(self.clip)
         return tuple(stage for stage in (clipping, self.robust, self.secure, self.privacy) if stage is not None)
+
+    @property
+    def title(self) -> str:
+        """The beginning of its folder's name in a store of runs."""
+        table = self.to_table()
+        return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
@@ -148,6 +157,10 @@ class RunConfig:
             download=self.download,
             config=self.to_table(),
         )
+
+    def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
+        """Run it in a folder; subclasses measure more than a run."""
+        self.run(folder, callbacks, resume)
 
 
 def variants() -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
+import zlib
 from dataclasses import asdict, dataclass, field
 from inspect import formatannotation
 from pathlib import Path
@@ -90,10 +92,12 @@ def read_history(path: Path, rounds: int | None = None) -> list[Record]:
     """The records of a history file, rounds 1, 2, … in this order; a last line cut short by a crash is left out.
 
     Args:
-        path: a `history.jsonl`.
+        path: a `history.jsonl`; that of a published run is compressed, with ".gz" after its name.
         rounds: read only this many rounds; an error if there are fewer.
     """
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    compressed = path.with_name(f"{path.name}.gz")
+    text = path.read_bytes() if path.exists() else _decompress(compressed) if compressed.exists() else b""
+    lines = text.split(b"\n")
     records = []
     for n, line in enumerate(lines[:-1][:rounds], start=1):  # the text after the last newline is incomplete
         try:
@@ -110,6 +114,13 @@ def read_history(path: Path, rounds: int | None = None) -> list[Record]:
             f"{path} must have {rounds} rounds, as the checkpoint beside it says, but has {len(records)}"
         )
     return records
+
+
+def _decompress(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (EOFError, OSError, zlib.error) as error:
+        raise DamagedError(f"{path} must be a compressed history, but is not: {error}") from None
 
 
 def _refuse(constant: str) -> Never:

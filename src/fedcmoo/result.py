@@ -72,21 +72,7 @@ class Result(Run):
         return self.table().html()
 
     def summary(self) -> dict[str, Any]:
-        """The result as plain data, for JSON."""
-        return {
-            "problem": self.problem,
-            "method": self.method,
-            "seed": self.seed,
-            "rounds": len(self.history),
-            "scores": self.scores,
-            "weights": self.weights,
-            "starved": self.starved,
-            "uploaded_bytes": self.uploaded,
-            "downloaded_bytes": self.downloaded,
-            "fsmgda_upload_bytes": self.fsmgda_upload,
-            "seconds": self.seconds,
-            **({} if self.epsilon is None else {"epsilon": self.epsilon}),
-        }
+        return {**super().summary(), "fsmgda_upload_bytes": self.fsmgda_upload}
 
     def save(self, folder: Path) -> None:
         """Write curves.png and, last, result.json."""

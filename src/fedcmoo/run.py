@@ -100,6 +100,22 @@ class Run:
         """The objectives that the weighting rule left untrained (see `fedcmoo.metrics.starved`)."""
         return starved(self.history)
 
+    def summary(self) -> dict[str, Any]:
+        """The results as plain data, for JSON."""
+        return {
+            "problem": self.problem,
+            "method": self.method,
+            "seed": self.seed,
+            "rounds": len(self.history),
+            "scores": self.scores,
+            "weights": self.weights,
+            "starved": self.starved,
+            "uploaded_bytes": self.uploaded,
+            "downloaded_bytes": self.downloaded,
+            "seconds": self.seconds,
+            **({} if self.epsilon is None else {"epsilon": self.epsilon}),
+        }
+
     def values(self, metric: str) -> list[float]:
         """One score of the last evaluation, for each objective that has it."""
         return [scores[metric] for scores in self.scores.values() if metric in scores]
@@ -134,3 +150,7 @@ class SavedRun(Run):
             name = folder.name.replace("_", ":") if folder.parent.name == "points" else folder.name
             config = {**read_toml(sweep), "method": {"name": name}}
         return cls(config, read_history(folder / HISTORY), folder)
+
+
+Labelled = Mapping[str, Sequence[SavedRun]]
+"""The saved runs of one or several seeds, by label."""

@@ -18,10 +18,10 @@ from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.local_progress import WAYS
 from fedcmoo.reproduce.paper import SINGLE, TABLE1, TABLE2
 from fedcmoo.reproduce.rate import NOTE
-from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import Target
 from fedcmoo.rounds import Sizes
+from fedcmoo.runs import Runs
 from fedcmoo.settings import write_toml
 
 NAMES = {"celeba": 40, "celeba5": 5, "qm9": 11}

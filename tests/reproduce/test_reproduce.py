@@ -23,10 +23,10 @@ from fedcmoo.cli.reproduce import reproduce as command
 from fedcmoo.history import Record, read_history
 from fedcmoo.reproduce.command import choose, reproduce
 from fedcmoo.reproduce.outcome import Outcome
-from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
 from fedcmoo.reproduce.targets.rate import Rate
+from fedcmoo.runs import Runs
 
 SETTINGS = {
     "problem.train_pairs": 60,

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.engines import Local
+from fedcmoo.files import DamagedError
 from fedcmoo.methods import FedAvg
 from fedcmoo.reproduce.command import choose
 from fedcmoo.reproduce.gram_study import GramStudy
-from fedcmoo.reproduce.runs import NotMeasuredError, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import TARGETS
 from fedcmoo.reproduce.valleys import Valleys
+from fedcmoo.runs import NotMeasuredError, Runs
 from fedcmoo.settings import SettingsError, flatten, from_table, write_toml
 
 
@@ -65,6 +66,29 @@ def test_a_run_is_found_as_the_beginning_of_a_longer_one(tmp_path: Path) -> None
         assert runs.find(other) is None  # not evaluated at its end, longer, or another run
     with pytest.raises(NotMeasuredError, match="0 of 6 rounds are done"):
         Runs(runs.folder, only_finished=True).get(replace(config, rounds=6))
+
+
+def test_published_runs_are_found_without_their_models(tmp_path: Path) -> None:
+    config = StudyConfig(
+        problem=Valleys(), method=FedAvg(local_steps=1), rounds=4, clients_per_round=2, evaluate_every=2, engine=Local()
+    )
+    runs = Runs(tmp_path / "runs")
+    made = runs.get(replace(config, data=str(tmp_path)))
+    with pytest.raises(NotMeasuredError):
+        Runs(runs.folder, only_finished=True).get(replace(config, seed=1))
+    runs.publish(tmp_path / "published")
+    (copy,) = (tmp_path / "published").iterdir()
+    assert sorted(file.name for file in copy.iterdir()) == ["config.toml", "history.jsonl.gz", "result.json"]
+    assert str(tmp_path) not in (copy / "config.toml").read_text()
+    for store in (
+        Runs(tmp_path / "published", only_finished=True),
+        Runs(tmp_path / "new", only_finished=True, published=tmp_path / "published"),
+    ):
+        assert store.get(config).history == made.history
+        assert store.get(replace(config, rounds=2)).history == made.history[:2]
+    (copy / "history.jsonl.gz").write_bytes((copy / "history.jsonl.gz").read_bytes()[:-9])
+    with pytest.raises(DamagedError, match="compressed history"):
+        Runs(tmp_path / "published").get(config)
 
 
 def test_the_papers_estimator_and_preset_are_used() -> None:

@@ -11,10 +11,10 @@ import pytest
 from fedcmoo.reproduce.claims import FAILS, HOLDS, all_claims, judge
 from fedcmoo.reproduce.command import choose, make, planned
 from fedcmoo.reproduce.outcome import Outcome
-from fedcmoo.reproduce.runs import Runs
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import count_verdicts, write_interactive, write_summary
 from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.runs import Runs
 from tests.reproduce.fabricate import fabricate
 
 STUDY = Study(rounds=12, seeds=(0, 1))

@@ -15,7 +15,7 @@ from fedcmoo.gram import OneWay
 from fedcmoo.methods import Method
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import Table, mean_and_spread, size
-from fedcmoo.result import Result
+from fedcmoo.run import Run
 
 UPLOADS = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Total uploads per client and round, in multiples of d numbers."""
@@ -62,11 +62,11 @@ class TrafficBench:
     rows: Sequence[Row]
 
     @classmethod
-    def of(cls, comparison: Comparison) -> TrafficBench:
-        """Build the result from the runs of `configurations`."""
+    def of(cls, comparison: Comparison, d: int) -> TrafficBench:
+        """Build the result from the runs of `configurations`, for a model of d parameters."""
         first = next(iter(comparison.results.values()))[0]
-        rows = [_row(label, results) for label, results in comparison.results.items()]
-        return cls(comparison.problem, first.model_bytes // NUMBER, len(first.weights), len(first.history), rows)
+        rows = [_row(label, runs) for label, runs in comparison.results.items()]
+        return cls(comparison.problem, d, len(first.weights), len(first.history), rows)
 
     def table(self) -> Table:
         """A table with a row for each way: upload, and each objective's metric, mean ± standard deviation of seeds."""
@@ -123,7 +123,7 @@ def configurations(
     return {label: [replace(fedcmoo, method=m, seed=seed) for seed in seeds] for label, m in methods.items()}
 
 
-def _row(label: str, results: Sequence[Result]) -> Row:
+def _row(label: str, results: Sequence[Run]) -> Row:
     scores = {name: [_score(r.scores[name]) for r in results] for name in results[0].scores}
     replies = [sum(len(record.cohort) for record in r.history) for r in results]
     upload = float(np.mean([r.uploaded / n for r, n in zip(results, replies, strict=True)]))

@@ -44,6 +44,10 @@ Set = Annotated[
         "--set", "-s", metavar="KEY=VALUE", help="any setting, such as problem.alpha=1 or method.local_steps=20"
     ),
 ]
+KeptRuns = Annotated[
+    Path | None,
+    typer.Option("--runs", help="where runs are kept and found again by their settings", show_default="OUT"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 

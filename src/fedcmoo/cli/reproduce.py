@@ -52,7 +52,12 @@ def reproduce(
     ] = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="for tables, figures and the page")] = Path("results"),
     runs: Annotated[
-        Path | None, typer.Option("--runs", help="where runs are kept and found again", show_default="OUT/runs")
+        Path | None,
+        typer.Option(
+            "--runs",
+            help="where runs are made; what tables need of them is copied to OUT/runs, and found again there",
+            show_default="OUT/runs",
+        ),
     ] = None,
     finished_only: Annotated[
         bool,
@@ -72,15 +77,18 @@ def reproduce(
     with errors_for_people(AGAIN):
         from fedcmoo.reproduce.command import choose, planned  # takes a second or two, with matplotlib
         from fedcmoo.reproduce.command import reproduce as run_targets
-        from fedcmoo.reproduce.runs import Runs
+        from fedcmoo.runs import Runs
 
         study = _study(full, rounds, seeds, options)
         chosen = choose(targets)
-        cache = Runs(runs or folder / "runs", _progress, finished_only)
+        published = folder / "runs"
+        cache = Runs(runs or published, _progress, finished_only, published)
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
         failures = run_targets(chosen, study, folder, cache, _say)
+        if runs is not None:
+            cache.publish(published)
     written = [folder / name for name in ("report.html", "README.md")]
     out.print(f"see {' and '.join(str(file) for file in written if file.exists()) or folder}", soft_wrap=True)
     for what, why in failures.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -85,14 +86,21 @@ def different(option: str, text: str) -> list[str]:
     return words
 
 
-def variant(text: str) -> tuple[str, str, list[str]]:
-    """Parse a method with settings: return the text as a label, the method's name, and the settings for --set.
+def variant(text: str) -> tuple[str, list[str], float | None]:
+    """Parse a method with settings: return its name, the settings for --set, and the upload.
 
-    >>> variant("fedcmoo+trips=1")
-    ('fedcmoo+trips=1', 'fedcmoo', ['method.trips=1'])
+    >>> variant("fedcmoo+trips=1+upload=0.02")
+    ('fedcmoo', ['method.trips=1'], 0.02)
     """
     name, *own = text.split("+")
-    return text, name, [f"method.{setting}" for setting in own]
+    uploads = [setting.removeprefix("upload=") for setting in own if setting.startswith("upload=")]
+    sets = [f"method.{setting}" for setting in own if not setting.startswith("upload=")]
+    return name, sets, numbers("upload", uploads[-1])[0] if uploads else None
+
+
+def within(config: RunConfig, upload: float | None) -> RunConfig:
+    """The configuration with this whole upload of a client and round; None for no change."""
+    return config if upload is None else replace(config, method=config.method.within(upload))
 
 
 def seed_numbers(text: str) -> list[int]:

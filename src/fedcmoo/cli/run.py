@@ -49,7 +49,7 @@ def run(
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (continue with: fedcmoo resume FOLDER).
     """
-    from fedcmoo.cli.resolving import given, new_folder, short_name
+    from fedcmoo.cli.resolving import given, new_folder, short_name, within
     from fedcmoo.methods import METHODS
 
     with errors_for_people():
@@ -68,9 +68,7 @@ def run(
             gram=gram,
             weights=weights,
         )
-        resolved = options.resolve(over=over)
-        if upload is not None:
-            resolved = replace(resolved, method=resolved.method.within(upload))
+        resolved = within(options.resolve(over=over), upload)
         name = f"{short_name(resolved)}-{name_of(resolved.method, METHODS)}-seed{resolved.seed}"
         train(resolved, new_folder(folder, name), resume=False, as_json=as_json, tensorboard=tensorboard)
 

@@ -13,11 +13,12 @@ from fedcmoo.data.catalogue import missing_data
 from fedcmoo.data.folder import data_folder
 from fedcmoo.engines.pool import usable_cores
 from fedcmoo.reproduce.claims import judge_target
+from fedcmoo.reproduce.estimate import estimate
 from fedcmoo.reproduce.outcome import Made, Outcome
-from fedcmoo.reproduce.runs import Runs, estimate
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import PAGE, write_interactive, write_summary
 from fedcmoo.reproduce.targets import TARGETS, Target
+from fedcmoo.runs import Runs
 from fedcmoo.settings import SettingsError, suggestion, write_toml
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig, preset
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.base import ReadyProblem
@@ -42,19 +40,6 @@ class StudyConfig(RunConfig):
     method: Named[Method] = registered(
         FedCMOO(), {**METHODS, "local-progress": LocalProgress, "fedcmoo-t-measured": MeasuredFedCMOOT}
     )
-
-    beginning_suffices: ClassVar[bool] = True
-    """Whether only the history of its rounds is needed, so that a longer run can be used instead."""
-
-    @property
-    def title(self) -> str:
-        """The beginning of its folder's name."""
-        table = self.to_table()
-        return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
-
-    def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
-        """Run it in a folder."""
-        self.run(folder, callbacks, resume)
 
 
 @dataclass(frozen=True, kw_only=True)

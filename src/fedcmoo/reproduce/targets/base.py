@@ -9,9 +9,9 @@ from typing import ClassVar
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.runs import Labelled, NotMeasuredError, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig, falls_short, scale_line
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.runs import NotMeasuredError, Runs
 
 Plan = Mapping[str, Sequence[StudyConfig]]
 """By label (a method, mostly), one configuration for each seed."""

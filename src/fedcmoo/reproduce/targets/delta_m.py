@@ -8,10 +8,10 @@ from fedcmoo.metrics import delta_m
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
 from fedcmoo.reproduce.targets.table1 import LABELS, METHODS
+from fedcmoo.run import Labelled
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
 """The claim that a method has the smallest Δ_M of the paper's three."""

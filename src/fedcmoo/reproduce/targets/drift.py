@@ -11,10 +11,9 @@ from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
 
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 """Local steps; 10 is what all other runs have."""

@@ -16,12 +16,11 @@ from fedcmoo.pareto.front import front_chart
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import HARD, PROBLEMS
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.curves import lead
 from fedcmoo.reproduce.targets.delta_m import alone
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
 
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")

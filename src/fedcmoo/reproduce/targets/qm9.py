@@ -12,12 +12,11 @@ from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.curves import loss_lead
 from fedcmoo.reproduce.targets.radial import radial_panel
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
 MODELS = "uploaded data / (model size × clients per round)"

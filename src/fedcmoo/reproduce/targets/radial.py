@@ -10,11 +10,10 @@ import numpy as np
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.targets.table1 import METHODS
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
 
 
 class Radial(Target):

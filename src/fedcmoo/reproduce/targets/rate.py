@@ -13,11 +13,10 @@ from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.rate import NOTE, step_sizes
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.run import SavedRun
+from fedcmoo.run import Labelled, SavedRun
 
 LOCAL_STEPS = 3
 SPACING = 0.1

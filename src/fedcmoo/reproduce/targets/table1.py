@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import BOLD, HARD, TABLE1
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     Entry,
@@ -21,6 +20,7 @@ from fedcmoo.reproduce.targets.base import (
     percent,
     same_seeds,
 )
+from fedcmoo.run import Labelled
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
 LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import TABLE2
-from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     Entry,
@@ -24,6 +23,7 @@ from fedcmoo.reproduce.targets.base import (
     of_parts,
     percent,
 )
+from fedcmoo.run import Labelled
 
 METHODS = ("fedavg", "fsmgda", "fedcmoo")
 
