@@ -52,7 +52,7 @@ class Rotation:
     def __call__(self, x: Tensor) -> Tensor:
         """Return R x, for x [d] in float32; x is not modified."""
         z = x.clone()
-        places, steps = self._draw()
+        places, _, steps = _draw(self.d, self.seed)
         for part, signs in steps:
             z[part] = hadamard((z[part] * signs).view(-1, self.B).index_select(1, places)).view(-1)
         return z
@@ -60,8 +60,7 @@ class Rotation:
     def inverse(self, z: Tensor) -> Tensor:
         """Return R^T z, for z [d] in float32; z is not modified."""
         x = z.clone()
-        places, steps = self._draw()
-        back = places.argsort()
+        _, back, steps = _draw(self.d, self.seed)
         for part, signs in reversed(steps):
             x[part] = hadamard(x[part].view(-1, self.B)).index_select(1, back).view(-1) * signs
         return x
@@ -70,15 +69,20 @@ class Rotation:
     def B(self) -> int:
         return block_size(self.d)
 
-    def _draw(self) -> tuple[Tensor, list[tuple[slice, Tensor]]]:
-        """The permutation of a block, and the parts that are cut into blocks and transformed, in order, with their
-        signs."""
-        whole = self.d - self.d % self.B
-        stage = [slice(0, whole)] if whole == self.d else [slice(self.d - self.B, self.d), slice(0, whole)]
-        lengths = [part.stop - part.start for part in 2 * stage]
-        words = shared_words(self.seed, self.B + -(-sum(lengths) // 64))
-        signs = torch.split(random_signs(words[self.B :], sum(lengths)), lengths)
-        return torch.from_numpy(words[: self.B].argsort()), list(zip(2 * stage, signs, strict=True))
+
+@lru_cache(maxsize=1)  # a worker decodes what it has just encoded
+def _draw(d: int, seed: int) -> tuple[Tensor, Tensor, list[tuple[slice, Tensor]]]:
+    """The permutation of a block, its inverse, and the parts that are cut into blocks and transformed, in order, with
+    their signs."""
+    B = block_size(d)
+    whole = d - d % B
+    stage = [slice(0, whole)] if whole == d else [slice(d - B, d), slice(0, whole)]
+    lengths = [part.stop - part.start for part in 2 * stage]
+    words = shared_words(seed, B + -(-sum(lengths) // 64))
+    signs = torch.split(random_signs(words[B:], sum(lengths)), lengths)
+    places = torch.from_numpy(words[:B].argsort())
+    back = torch.empty_like(places).scatter_(0, places, torch.arange(B))
+    return places, back, list(zip(2 * stage, signs, strict=True))
 
 
 def block_size(d: int) -> int:
@@ -99,13 +103,13 @@ def hadamard(blocks: Tensor) -> Tensor:
     right = 1 << (B.bit_length() // 2)
     left = B // right
     products = (blocks.reshape(-1, right) @ _matrix(right)).view(-1, left, right)
-    return torch.matmul(_matrix(left) / math.sqrt(B), products).view(-1, B)
+    return torch.matmul(_matrix(left, B), products).view(-1, B)
 
 
 @lru_cache
-def _matrix(n: int) -> Tensor:
-    """H_n, by Sylvester's construction."""
+def _matrix(n: int, B: int = 1) -> Tensor:
+    """H_n / sqrt(B), by Sylvester's construction."""
     H = torch.ones(1, 1)
     while len(H) < n:
         H = torch.cat([torch.cat([H, H], dim=1), torch.cat([H, -H], dim=1)])
-    return H
+    return H / math.sqrt(B)
