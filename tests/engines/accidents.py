@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcmoo.files import write_atomically
 from fedcmoo.problem import SAMPLES
 from tests.core.problems import Noise
 
@@ -32,11 +31,19 @@ class Accident(ABC):
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
         self.batches += len(inputs) > SAMPLES  # not those of the first pass before training
-        if self.batches >= self.at_batch and (self.marker is None or not self.marker.exists()):
-            if self.marker is not None:
-                write_atomically(self.marker, str(os.getpid()).encode())
+        if self.batches >= self.at_batch and self._is_first():
             self.happen()
         return Noise()(inputs, generator)
+
+    def _is_first(self) -> bool:
+        if self.marker is None:
+            return True
+        try:
+            with self.marker.open("x") as file:  # of two processes at the same batch, one succeeds
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return False
+        return True
 
     @abstractmethod
     def happen(self) -> None:

@@ -11,16 +11,11 @@ import numpy as np
 from fedcmoo.comparison import Comparison
 from fedcmoo.compression import NUMBER, Rotated
 from fedcmoo.config import RunConfig
-from fedcmoo.gram import OneWay
+from fedcmoo.gram import TwoWay
 from fedcmoo.methods import Method
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import Run
-
-UPLOADS = (0.1, 0.05, 0.02, 0.01, 0.005)
-"""Total uploads per client and round, in multiples of d numbers."""
-BITS = (8, 4, 2, 1)
-"""Bits per entry of the update, besides the default sketch."""
 
 SEE = (
     "Higher and further left is better: accuracy after the same number of rounds, against what a client uploads in a "
@@ -101,7 +96,7 @@ class TrafficBench:
 
 
 def configurations(
-    fedcmoo: RunConfig, fsmgda: RunConfig, seeds: Sequence[int], uploads: Sequence[float] = UPLOADS
+    fedcmoo: RunConfig, fsmgda: RunConfig, seeds: Sequence[int], uploads: Sequence[float], bits: Sequence[int]
 ) -> dict[str, list[RunConfig]]:
     """The configurations to compare, by label, one for each seed.
 
@@ -109,14 +104,15 @@ def configurations(
         fedcmoo: the problem with FedCMOO, updates in float32.
         fsmgda: the same with FSMGDA.
         seeds: the seeds of the runs.
-        uploads: total uploads to compare, in multiples of d numbers.
+        uploads: total uploads to compare, per client and round, in multiples of d numbers.
+        bits: bits per entry of the update to compare, besides the default sketch.
     """
     base = fedcmoo.method
     methods: dict[str, Method] = {
         "fsmgda": fsmgda.method,
-        "paper": replace(base, gram=OneWay()),  # type: ignore[call-arg]
+        "paper": replace(base, gram=TwoWay()),  # type: ignore[call-arg]
         "float32": base,
-        **{f"{bits}-bit": replace(base, update=Rotated(), update_budget=bits / 32) for bits in BITS},
+        **{f"{b}-bit": replace(base, update=Rotated(), update_budget=b / 32) for b in bits},
         **{f"upload-{upload:g}": base.within(upload) for upload in uploads},
         **{f"fsmgda-upload-{upload:g}": fsmgda.method.within(upload) for upload in uploads[:1]},
     }

@@ -74,6 +74,7 @@ def traffic(
     uploads: Annotated[
         str, typer.Option(help="whole uploads of a client and round in multiples of d, separated by commas")
     ] = "0.1,0.05,0.02,0.01,0.005",
+    bits: Annotated[str, typer.Option(help="bits per entry of the update, separated by commas")] = "8,4,2,1",
     seeds: Seeds = "0,1,2",
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the table and the figure go")] = None,
     runs: KeptRuns = None,
@@ -85,7 +86,7 @@ def traffic(
     own folder and is found again by its settings; run the same command again to continue.
     """
     from fedcmoo.bench.traffic import TrafficBench, configurations
-    from fedcmoo.cli.resolving import numbers, seed_numbers
+    from fedcmoo.cli.resolving import numbers, whole_numbers
     from fedcmoo.comparison import compare_configs
     from fedcmoo.files import write_atomically, write_json
     from fedcmoo.report.static import draw
@@ -94,7 +95,8 @@ def traffic(
 
     with errors_for_people(AGAIN):
         fedcmoo, fsmgda = (options.resolve(method) for method in ("fedcmoo", "fsmgda"))
-        chosen = configurations(fedcmoo, fsmgda, seed_numbers(seeds), numbers("--uploads", uploads))
+        widths = whole_numbers("--bits", bits)
+        chosen = configurations(fedcmoo, fsmgda, whole_numbers("--seeds", seeds), numbers("--uploads", uploads), widths)
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
         bench = TrafficBench.of(compare_configs(chosen, Runs(runs or folder, progress)), d)
@@ -200,7 +202,7 @@ def weights(
     Each run has its own folder; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.weights import SUITE, Suite
-    from fedcmoo.cli.resolving import different, known, seed_numbers
+    from fedcmoo.cli.resolving import different, known, whole_numbers
     from fedcmoo.config import variants
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.files import write_atomically, write_json
@@ -215,7 +217,7 @@ def weights(
             known("weighting rule", rule, every)
         for problem in on:
             known("problem", problem, [*PROBLEMS, *variants()])
-        bench = Suite(folder, seed_numbers(seeds), options.given(), progress).bench(chosen, on)
+        bench = Suite(folder, whole_numbers("--seeds", seeds), options.given(), progress).bench(chosen, on)
         table = bench.overview()
         write_json(folder / "weights.json", bench.summary())
         write_atomically(folder / "weights.md", table.markdown().encode())

@@ -41,14 +41,14 @@ def compare(
     reached, and targets.png shows them; --json has the rounds. A target refers to the objective's first metric;
     right:loss=0.3 names another.
     """
-    from fedcmoo.cli.resolving import different, seed_numbers, short_name, variant, within
+    from fedcmoo.cli.resolving import different, short_name, variant, whole_numbers, within
     from fedcmoo.comparison import compare_configs
     from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
     from fedcmoo.runs import Runs
 
     with errors_for_people(AGAIN):
-        numbers = seed_numbers(seeds)
+        numbers = whole_numbers("--seeds", seeds)
         configs = {}
         for label in different("--methods", methods):
             name, own, upload = variant(label)

@@ -103,13 +103,13 @@ def within(config: RunConfig, upload: float | None) -> RunConfig:
     return config if upload is None else replace(config, method=config.method.within(upload))
 
 
-def seed_numbers(text: str) -> list[int]:
-    """Parse an option of comma-separated seeds."""
-    words = different("--seeds", text)
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Parse an option of comma-separated whole numbers."""
+    words = different(option, text)
     try:
-        return [int(seed) for seed in words]
+        return [int(word) for word in words]
     except ValueError:
-        raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {text!r}") from None
+        raise SettingsError(f"{option} must be whole numbers separated by commas, but got {text!r}") from None
 
 
 def numbers(option: str, text: str) -> list[float]:

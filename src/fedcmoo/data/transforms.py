@@ -73,11 +73,10 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     Each pixel of the result takes the value at its position rotated back by the angle.
     """
     height, width = images.shape[2:]
-    # Centres of pixels, in the units of grid_sample: from -1 to 1 over the height and the width.
-    y = ((2 * torch.arange(height, device=images.device) + 1) / height - 1)[:, None]
-    x = (2 * torch.arange(width, device=images.device) + 1) / width - 1
-    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
-    source = angles.new_empty(len(angles), height, width, 2)  # in place: takes a third of the time of a stack
-    torch.sub(cos * x, sin * (height / width) * y, out=source[..., 0])
-    torch.add(sin * (width / height) * x, cos * y, out=source[..., 1])
+    # Places as complex numbers x + iy, which a multiplication rotates: the fastest way to make the grid.
+    x, y = (torch.arange(size, device=images.device) - (size - 1) / 2 for size in (width, height))
+    turns = torch.polar(torch.full_like(angles, 2 / width), angles)  # in the units of grid_sample, -1 to 1 over width
+    source = torch.view_as_real(turns[:, None, None] * torch.complex(*torch.broadcast_tensors(x, y[:, None])))
+    if height != width:
+        source[..., 1] *= width / height
     return grid_sample(images, source, mode="bilinear", padding_mode="zeros", align_corners=False)
