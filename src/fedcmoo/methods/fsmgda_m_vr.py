@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client, Correct
 from fedcmoo.contributions import Contribution
-from fedcmoo.drift.mvr import carried_over
+from fedcmoo.drift import carried_over
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.fsmgda import FSMGDA, TrainEach
 from fedcmoo.optimizers import SGD
