@@ -13,10 +13,9 @@ from scipy import stats
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.masks import Words, pack, packed_bytes, unpack
-from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError
+from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError, from_message
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import combine, multiply, split
-from fedcmoo.privacy.secure.tables import from_message
 from tests.privacy.federation import PHASES, checked, node_keys, random_codes, secure_sum, session_of
 
 N = 7

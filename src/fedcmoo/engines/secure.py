@@ -16,11 +16,10 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.ownership import Share
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, SecureSumError
+from fedcmoo.privacy.secure.protocol import KEYS, SHARES, PublicKeys, from_bytes, from_message, to_message
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
-from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
 from fedcmoo.worker import round_seed
@@ -46,9 +45,9 @@ class SecureSession(Session):
         secure = SecureAsk(self, ask, server)
         try:
             return secure.run(server.cohort if ask.clients is None else ask.clients)
-        except SecureSumError as error:
+        except protocol.SecureSumError as error:
             failures = secure.sums.failures
-            raise SecureSumError(f"{error} ({summary(failures)})" if failures else str(error)) from None
+            raise protocol.SecureSumError(f"{error} ({summary(failures)})" if failures else str(error)) from None
 
     def evaluate(self, server: Server, split: str) -> Scores:
         return self.inner.evaluate(server, split)
@@ -67,7 +66,7 @@ class SecureAsk:
     def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
         self.secured, self.ask, self.server = secured, ask, server
         nodes = tuple(bytes.fromhex(key) for key in secured.secure.nodes)
-        self.session = protocol.Session(secrets.token_bytes(ID), secured.secure.smallest, nodes)
+        self.session = protocol.Session(secrets.token_bytes(protocol.ID), secured.secure.smallest, nodes)
         self.sums = Sums()
 
     def run(self, clients: tuple[int, ...]) -> Sums:
@@ -79,7 +78,7 @@ class SecureAsk:
         code = SumCode(secure, self.secured.channels, names, self.secured.sizes, len(keys), seed)
         aggregate = SecureServer(self.session, keys, code.count, secure.bits)
         table = to_message({i: its.to_bytes() for i, its in keys.items()})
-        self._trip(Trip("share", dict.fromkeys(keys, table)), lambda i, m: aggregate.add_shares(i, _shares(i, m)))
+        self._trip(Trip("share", dict.fromkeys(keys, table)), _rows(aggregate.add_shares, SHARES))
         shares = {i: to_message(rows) for i, rows in aggregate.shares().items()}
         masking.seconds = time.perf_counter() - start
 
@@ -89,9 +88,7 @@ class SecureAsk:
         survivors = aggregate.survivors()
         weights = self._shares(survivors)
         message = Message(survivors=torch.tensor(survivors))
-        self._trip(
-            Trip("unmask", dict.fromkeys(survivors, message)), lambda i, m: aggregate.add_revealed(i, _revealed(i, m))
-        )
+        self._trip(Trip("unmask", dict.fromkeys(survivors, message)), _rows(aggregate.add_revealed, SHARE))
         sums.totals = code.decode(aggregate.total())
         masking.seconds += time.perf_counter() - start
         for i in survivors:
@@ -106,7 +103,7 @@ class SecureAsk:
         owners = torch.tensor([share.owned for share in shares.values()]).sum(dim=0).tolist() if shares else []
         few = [k for k, count in enumerate(owners) if 0 < count < self.session.smallest]
         if few:
-            raise SecureSumError(
+            raise protocol.SecureSumError(
                 f"a secure sum needs {self.session.smallest} owners of each objective, or none, but objective {few[0]} "
                 f"has {owners[few[0]]}; larger cohorts have more"
             )
@@ -117,7 +114,7 @@ class SecureAsk:
 
         def add(i: int, message: Message) -> None:
             check(message, {"keys": Field((KEYS,), torch.uint8)}, f"client {i}")
-            keys = PublicKeys.from_bytes(to_bytes(message["keys"]))
+            keys = PublicKeys.from_bytes(message["keys"].numpy().tobytes())
             keys.check(self.session, i)
             found[i] = keys
 
@@ -125,12 +122,12 @@ class SecureAsk:
         self.session.check_count(len(found), len(found), "advertise")
         shortage = self.secured.secure.shortage(len(found))
         if shortage is not None:  # Poisson cohorts may be larger than expected
-            raise SecureSumError(f"{shortage}; smaller cohorts need fewer")
+            raise protocol.SecureSumError(f"{shortage}; smaller cohorts need fewer")
         return found
 
     def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:
         check(message, {"codes": Field((None,), torch.uint8)}, f"client {i}")
-        aggregate.add_codes(i, to_bytes(message["codes"]))
+        aggregate.add_codes(i, message["codes"].numpy().tobytes())
         self.sums.uploaded += message.nbytes
 
     def _trip(self, trip: Trip, handle: Handle) -> None:
@@ -152,9 +149,6 @@ class SecureAsk:
                     self.sums.client_states[i] = memory
 
 
-def _shares(i: int, message: Message) -> Mapping[int, bytes]:
-    return from_message(message, ENCRYPTED, f"client {i}")
-
-
-def _revealed(i: int, message: Message) -> Mapping[int, bytes]:
-    return from_message(message, SHARE, f"client {i}")
+def _rows(add: Callable[[int, Mapping[int, bytes]], None], length: int) -> Handle:
+    """A function that calls `add` with the rows of this length in a client's reply."""
+    return lambda i, message: add(i, from_message(message, length, f"client {i}"))

@@ -65,8 +65,7 @@ class Node:
         self.identity = Identity(self.store.path)
         secure = secure_of(channels)
         if secure is not None:
-            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
-            from fedcmoo.privacy.secure.peers import Peers
+            from fedcmoo.privacy.secure.party import Party, Peers  # needs the extra `privacy`
 
             peers = None if secure.nodes else Peers(self.store.path, partitions)
             self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache, peers)

@@ -10,9 +10,8 @@ import torch
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.privacy.secure.keys import SEED, NodeKey, agree, decrypt, encrypt, new_seed, public_key
 from fedcmoo.privacy.secure.masks import Words, own_mask, pack, pair_mask
-from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session, from_message, to_message
 from fedcmoo.privacy.secure.sharing import SHARE, split
-from fedcmoo.privacy.secure.tables import from_message, to_message
 
 PHASES = ("advertise", "share", "mask", "unmask", "do nothing")
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.messages import BadMessageError
+from fedcmoo.privacy.noise import keystream
 from fedcmoo.privacy.secure.keys import agree, derive
-from fedcmoo.privacy.stream import keystream
 
 Words = NDArray[np.uint32]
 """Words of b <= 32 bits. Sums of uint32 wrap modulo 2^32, and so modulo any 2^b."""

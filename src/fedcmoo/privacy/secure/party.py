@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedcmoo.contributions import Channels
+from fedcmoo.files import reading, write_json
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.keys import NodeKey
-from fedcmoo.privacy.secure.peers import Peers
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import ID, KEYS, SHARES, PublicKeys, Session, from_bytes, from_message, to_message
 from fedcmoo.privacy.secure.stage import Secure
-from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Sizes
 
@@ -48,6 +49,41 @@ class InMemory:
 
     def delete(self, name: str) -> None:
         self._kept.pop(name, None)
+
+
+class Peers:
+    """The public keys of a federation's nodes, in a file of one of them.
+
+    The node stores a key when it first sees it, so the server cannot replace it later.
+
+    Args:
+        folder: the folder of the node's files.
+        nodes: the number of nodes; client i belongs to node i modulo this number.
+    """
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.file, self.nodes = folder / f"peers-{nodes}.json", nodes
+
+    def check(self, keys: Mapping[int, PublicKeys]) -> None:
+        """Raise `BadMessageError` unless the node of each client has the key that it had first; store new ones.
+
+        Args:
+            keys: the clients' keys, whose signatures were checked.
+        """
+        known: dict[str, str] = {}
+        if self.file.exists():
+            with reading(self.file):
+                known = json.loads(self.file.read_text())
+        seen = dict(known)
+        for i, its in keys.items():
+            node, key = str(i % self.nodes), its.node.hex()
+            if seen.setdefault(node, key) != key:
+                raise BadMessageError(
+                    f"client {i} must be one of the node with key {seen[node][:16]}…, but its keys are signed by "
+                    f"{key[:16]}…; if node {node} was replaced, delete its entry in {self.file.name}"
+                )
+        if seen != known:
+            write_json(self.file, seen)
 
 
 class Party:
@@ -94,7 +130,8 @@ class Party:
             seed: of the round, the same at all clients and the server.
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
-        session = Session(to_bytes(id), self.secure.smallest, tuple(bytes.fromhex(key) for key in self.secure.nodes))
+        nodes = tuple(bytes.fromhex(key) for key in self.secure.nodes)
+        session = Session(id.numpy().tobytes(), self.secure.smallest, nodes)
         name, token = f"secure-{i}", session.id.hex()
         if trip == "advertise":
             check(message, {}, SERVER)
@@ -127,7 +164,7 @@ class Party:
                 self.peers.check(keys)
             return to_message(shares)
         if trip == "mask":
-            shares = from_message(message, ENCRYPTED, SERVER)
+            shares = from_message(message, SHARES, SERVER)
             code = SumCode(self.secure, self.channels, names, self.sizes, client.n, seed)
             codes = code.encode(compute(), generator(seed, "round", *names, client.i))
             packed = client.mask(codes, self.secure.bits, shares)
