@@ -16,10 +16,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
-from fedcmoo.evaluation import evaluate
-from fedcmoo.finiteness import check_finite, diverged
+from fedcmoo.evaluation import check_finite, diverged, evaluate
+from fedcmoo.failures import during
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer

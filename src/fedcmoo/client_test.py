@@ -14,7 +14,7 @@ from fedcmoo.evaluation import columns, evaluate
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Field, Message
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Sizes
+from fedcmoo.rounds import Sizes
 
 NAME = "client-test"
 """The name of the contribution."""
@@ -57,8 +57,3 @@ def with_client_test(channels: Channels, problem: Problem) -> Channels:
     if problem.client_test is None:
         return channels
     return {**channels, NAME: Channel(ClientTest(len(columns(problem))))}
-
-
-def client_test(clients: tuple[int, ...]) -> Ask:
-    """The ask for an evaluation by these clients."""
-    return Ask({NAME: Message()}, clients)

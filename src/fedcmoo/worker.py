@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedcmoo.client import Client
 from fedcmoo.client_test import with_client_test
-from fedcmoo.context import during
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
-from fedcmoo.failures import FailureRule, Stop
+from fedcmoo.failures import FailureRule, Stop, during
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
@@ -104,12 +103,11 @@ class Worker:
         kept_for = (request.round, request.version)
         if kept_for != self._kept_for:
             self._kept, self._kept_for = {}, kept_for
-        memory = request.memories.get(i, Message())
-        own = memory.part(PRIVATE)
+        own, remembered = request.memories.get(i, Message()).apart(PRIVATE)
         private = State(**own) if own else self._initial
         client = self.client(state.joined(private) if self.sizes.private else state, request.round, i)
         client.first = self._kept.get(i)
-        client.memory = memory.without(PRIVATE)
+        client.memory = remembered
         client.share, client.scales = request.shares.get(i), request.scales
         with during(f"in phase {'+'.join(request.messages)!r} of round {request.round + 1} at {client}"):
             message = reply(self.channels, client, request.messages)

@@ -1,4 +1,4 @@
-"""The best evaluation of a run, by a metric or the mean rank over objectives: keep its model, or stop without a new one."""
+"""The best evaluation of a run, by a metric or the mean rank over objectives: keep its model, or stop after it."""
 
 from __future__ import annotations
 
