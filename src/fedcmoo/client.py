@@ -281,13 +281,8 @@ class Client:
         return there
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
-        """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it.
-
-        Args:
-            which: the indices of n objectives.
-            history: their losses, one after the other or [n] in each step.
-            values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
-        """
+        """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it; `history`
+        are the losses of the n objectives `which`, one after the other or [n] in each step (see `diverged`)."""
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if not (all_finite(losses) and all_finite(values)):
             check_finite(self.problem, self.data, str(self))

@@ -22,11 +22,8 @@ NAME = "client-test"
 
 @dataclass(frozen=True)
 class ClientTest(Contribution):
-    """A client's totals over the samples of its test data and the numbers of labelled samples, each [1, columns].
-
-    Args:
-        columns: losses and metrics, as in `evaluation.columns`.
-    """
+    """A client's totals over the samples of its test data and the numbers of labelled samples, each [1, columns], where
+    the columns are those of `evaluation.columns`."""
 
     columns: int
 

@@ -108,12 +108,8 @@ def check_finite(problem: Problem, data: Data, whose: str) -> None:
 def diverged(problem: Problem, which: Sequence[int], losses: Tensor, values: Tensor, where: str) -> DivergedError:
     """The error that names the objective whose loss was NaN or infinite first, or else those whose gradient was.
 
-    Args:
-        problem: the problem.
-        which: the indices of n objectives.
-        losses: their losses, n in each step.
-        values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
-        where: the round and the client.
+    `losses` are those of the n objectives `which`, n in each step, and `values` the gradients of all objectives,
+    [M, d], or the resulting x, [1, d].
     """
     step = next((row for row in losses.reshape(-1, len(which)) if not row.isfinite().all()), None)
     if step is not None:

@@ -95,12 +95,7 @@ class Message(Mapping[str, Tensor]):
 
     @classmethod
     def decode(cls, data: bytes, limit: int | None = None) -> Message:
-        """Read what `encode` wrote.
-
-        Args:
-            data: the received bytes.
-            limit: refuse more bytes than this.
-        """
+        """Read what `encode` wrote; more bytes than the limit are refused."""
         if limit is not None and len(data) > limit:
             raise BadMessageError(f"a message may have at most {limit:,} bytes, but this one has {len(data):,}")
         try:

@@ -164,14 +164,8 @@ class Server:
         self.cohort = self.sample(clients_per_round, "cohort")
 
     def descend(self, direction: Tensor, sums: Sums, lr: float, optimizer: Optimizer) -> None:
-        """One step of the server's optimizer; buffers become the clients' mean, counters those of the newest reply.
-
-        Args:
-            direction: the vector used as the gradient, [d].
-            sums: the sums of the training contribution.
-            lr: the server's learning rate.
-            optimizer: SGD() for x <- x - lr * direction. Its state is part of `memory`.
-        """
+        """One step of the server's optimizer, whose state is part of `memory`: x <- x - lr * direction for SGD().
+        Buffers become the mean of those in the sums of local training, counters those of the newest reply."""
         start = "optimizer/"
         # Copies, since a checkpoint may still hold the arrays of the last round.
         state = {n.removeprefix(start): array.clone() for n, array in self.memory.items() if n.startswith(start)}

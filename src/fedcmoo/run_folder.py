@@ -40,12 +40,7 @@ def holds_run(folder: Path) -> bool:
 
 
 class RunFolder:
-    """The folder of one run.
-
-    Args:
-        path: the folder; created if it does not exist.
-        run: the identity of the run; a checkpoint of another run is refused.
-    """
+    """The folder of one run, created if it does not exist; a checkpoint of another run is refused."""
 
     def __init__(self, path: Path, run: Identity) -> None:
         self.path = path

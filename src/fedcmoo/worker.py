@@ -65,20 +65,10 @@ class Request:
 
 
 class Worker:
-    """Computes the replies of any client.
-
-    Args:
-        problem: the problem; the worker makes its own copy of the model.
-        channels: of the method's contributions.
-        seed: of the whole run.
-        device: the device of the model.
-        precision: the precision of the model's outputs.
-
-    Attributes:
-        party: answers for the clients on asks of several trips; None if every ask takes one.
-    """
+    """Computes the replies of any client, with its own copy of the problem's model."""
 
     party: Party | None = None
+    """It answers for the clients on asks of several trips; None if every ask takes one."""
 
     def __init__(
         self,
@@ -127,15 +117,8 @@ class Worker:
     def trip(
         self, state: State | None, request: Request, i: int, trip: str, message: Message
     ) -> tuple[Message, Message | None]:
-        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`.
-
-        Args:
-            state: the model; None on trips without computation.
-            request: the ask.
-            i: the client.
-            trip: its name.
-            message: the message to the client.
-        """
+        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`. On trips
+        without computation there is no model."""
         if self.party is None:
             raise BadMessageError("an ask of several trips needs clients with secure sums, but these have none")
         memory: Message | None = None

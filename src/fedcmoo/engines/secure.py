@@ -29,14 +29,7 @@ Handle = Callable[[int, Message], None]
 
 
 class SecureSession(Session):
-    """A session whose replies are masked.
-
-    Args:
-        inner: the session that carries out the trips.
-        secure: the settings.
-        channels: the channels of the method's contributions.
-        sizes: the model's sizes.
-    """
+    """A session whose replies are masked; `inner` carries out the trips."""
 
     def __init__(self, inner: TripSession, secure: Secure, channels: Channels, sizes: Sizes) -> None:
         self.inner, self.secure, self.channels, self.sizes = inner, secure, channels, sizes

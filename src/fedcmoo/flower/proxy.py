@@ -47,13 +47,8 @@ http {{
 
 
 def write_proxy(folder: Path, listen: str, superlink: str) -> Path:
-    """Write the configuration of nginx beside the keys of `write_keys`.
-
-    Args:
-        folder: the folder of the keys.
-        listen: the port, or the address and port, that nodes connect to.
-        superlink: address and port of the SuperLink, on loopback.
-    """
+    """Write the configuration of nginx beside the keys of `write_keys`: nodes connect to the port (or address and port)
+    `listen`, and the SuperLink is at the address and port `superlink`, on loopback."""
     (folder / "nginx-temp").mkdir(exist_ok=True)
     path = folder / "nginx.conf"
     path.write_text(NGINX.format(folder=folder.resolve(), listen=listen, superlink=superlink))

@@ -20,14 +20,7 @@ FILE = "identity.key"
 
 
 class Identity:
-    """The Ed25519 key of a node, in a file that only its user can read.
-
-    Args:
-        folder: the folder of the node's files; the key is created there if there is none.
-
-    Attributes:
-        key: the private key.
-    """
+    """The Ed25519 key of a node, in a file that only its user can read; created there if there is none."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / FILE

@@ -39,8 +39,7 @@ class Node:
     """One node: its clients, their worker and its files.
 
     Args:
-        problem: the problem; only the data of this node's clients are needed.
-        channels: the channels of the method's contributions.
+        problem, channels: of the run; only the data of this node's clients are needed.
         partition, partitions: the node's number, and the number of nodes.
         cache: identifies node and run for the data kept between the asks of a round.
         folder: the folder of the node's files; None for the system's temporary folder.

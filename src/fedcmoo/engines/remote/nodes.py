@@ -87,13 +87,7 @@ def describe(problem: Problem, sizes: Sizes, partition: int = 0, partitions: int
 
 
 class NodeRegistry:
-    """The nodes of a federation, by the clients that they hold.
-
-    Args:
-        transport: how to reach nodes.
-        problem: the server's problem.
-        mismatch: returns the reason to refuse a node, or None.
-    """
+    """The nodes of a federation, by the clients that they hold; `mismatch` is the reason to refuse one, or None."""
 
     def __init__(self, transport: Transport, problem: Problem, mismatch: Callable[[NodeInfo], str | None]) -> None:
         self.transport, self.problem, self.mismatch = transport, problem, mismatch

@@ -147,12 +147,8 @@ class Answer:
 
 
 def largest_message(sizes: Sizes, N: int = 0) -> int:
-    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.)
-
-    Args:
-        sizes: of the model.
-        N: the number of clients, if the message may have data for each.
-    """
+    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.) With N,
+    the message may also have data for each of N clients."""
     return 4 * sizes.M * sizes.model_bytes + HEADER + CLIENT_BYTES * N
 
 

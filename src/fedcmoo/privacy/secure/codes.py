@@ -82,15 +82,9 @@ class Part:
 
 
 class SumCode:
-    """The code of whole replies: all arrays of all contributions of an ask.
+    """The code of whole replies, in sums of at most n clients: all arrays of the contributions `names`.
 
-    Args:
-        secure: bits and bound.
-        channels: of the method's contributions.
-        names: the contributions that are asked for.
-        sizes: of the model.
-        n: the maximum number of clients in a sum.
-        seed: the round's seed, from which the rotations common to all clients are drawn.
+    The rotations common to all clients are drawn from the round's seed.
     """
 
     def __init__(

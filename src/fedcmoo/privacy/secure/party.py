@@ -65,11 +65,8 @@ class Peers:
         self.file, self.nodes = folder / f"peers-{nodes}.json", nodes
 
     def check(self, keys: Mapping[int, PublicKeys]) -> None:
-        """Raise `BadMessageError` unless the node of each client has the key that it had first; store new ones.
-
-        Args:
-            keys: the clients' keys, whose signatures were checked.
-        """
+        """Raise `BadMessageError` unless the node of each client has the key that it had first; store new ones. The
+        signatures of the clients' keys were checked before."""
         known: dict[str, str] = {}
         if self.file.exists():
             with reading(self.file):
@@ -119,15 +116,10 @@ class Party:
         compute: Callable[[], Message],
         seed: int,
     ) -> Message:
-        """Client i's reply on one of the trips.
+        """Client i's reply to the server's message on one of the trips, "advertise", "share", "mask" or "unmask".
 
-        Args:
-            i: the client.
-            trip: "advertise", "share", "mask" or "unmask".
-            message: the server's message to the client.
-            names: the contributions that are asked for.
-            compute: the client's reply to the ask itself; called only on the trip "mask".
-            seed: of the round, the same at all clients and the server.
+        `compute`, the client's reply to the ask itself for the contributions `names`, is called only on the trip
+        "mask". The seed is that of the round, the same at all clients and the server.
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
         nodes = tuple(bytes.fromhex(key) for key in self.secure.nodes)
