@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedcmoo.flower import warm
-from fedcmoo.flower.proxy import write_proxy
+from fedcmoo.flower.keys import write_proxy
 from fedcmoo.flower.supervisor import Supervisor
 from fedcmoo.settings import write_toml
 

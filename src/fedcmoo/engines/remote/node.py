@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from fedcmoo.contributions import Channels
-from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
 from fedcmoo.engines.remote.protocol import (
     Answer,
@@ -23,7 +22,7 @@ from fedcmoo.engines.remote.protocol import (
     largest_message,
     share_text,
 )
-from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.engines.remote.store import CachingWorker, Identity, Memories, ModelCache, NodeStore
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from fedcmoo.engines.remote.identity import is_signed
 from fedcmoo.engines.remote.protocol import VERSION, Packet, clients_of, entry, read, read_share, written
+from fedcmoo.engines.remote.store import is_signed
 from fedcmoo.failures import bounded
 from fedcmoo.messages import BadMessageError
 from fedcmoo.ownership import Share
