@@ -231,11 +231,6 @@ def test_words_survive_packing(bits: int, count: int) -> None:
     assert np.array_equal(unpack(packed, bits, count, "it"), words & np.uint32(2**bits - 1))
 
 
-def test_words_of_more_than_32_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match="32 bits"):
-        pack(np.zeros(1, dtype=np.uint32), 33)
-
-
 @pytest.mark.parametrize(
     "message",
     [

@@ -46,6 +46,9 @@ class Method(ABC):
     """
 
     title: ClassVar[str]
+    """One line for `fedcmoo list`."""
+    display_name: ClassVar[str | None] = None
+    """The method's name in tables and figures; None for that of its class."""
 
     client_lr: float = 0.3
     server_lr: float = 1.0
@@ -76,7 +79,7 @@ class Method(ABC):
     @classmethod
     def label(cls) -> str:
         """The method's name in tables and figures."""
-        return cls.__name__
+        return cls.display_name or cls.__name__
 
     @abstractmethod
     def contributions(self) -> Mapping[str, Contribution]:

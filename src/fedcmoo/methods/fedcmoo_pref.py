@@ -53,6 +53,7 @@ class FedCMOOPref(WeightedLoss):
     """
 
     title: ClassVar[str] = "FedCMOO towards the ratios of losses that a user prefers"
+    display_name = "FedCMOO-Pref"
 
     preference: Sequence[float] | None = None
     gram: Named[Gram] = registered(Sketch(), GRAMS)
@@ -60,10 +61,6 @@ class FedCMOOPref(WeightedLoss):
     inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
     trips: Trips = 2
-
-    @classmethod
-    def label(cls) -> str:
-        return "FedCMOO-Pref"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,10 +27,7 @@ class FedCMOOT(FedCMOO):
     """
 
     title: ClassVar[str] = "FedCMOO as the theorem has it: an unbiased Gram matrix, one weight step a round"
+    display_name = "FedCMOO-T"
 
     gram: Named[Gram] = registered(Unbiased(), GRAMS)
     weights: Named[Rule] = registered(FindWeights(beta=0.05, iterations=1, scale_free=False), WEIGHTS)
-
-    @classmethod
-    def label(cls) -> str:
-        return "FedCMOO-T"

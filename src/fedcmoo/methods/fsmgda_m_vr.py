@@ -41,12 +41,9 @@ class FSMGDAMVR(FSMGDA):
     """
 
     title: ClassVar[str] = "FSMGDA with momentum-based variance reduction for each objective"
+    display_name = "FSMGDA-M-VR"
 
     beta: float = 0.9
-
-    @classmethod
-    def label(cls) -> str:
-        return "FSMGDA-M-VR"
 
     def __post_init__(self) -> None:
         super().__post_init__()
