@@ -5,8 +5,6 @@ gives the same bits on any machine, in any order, and again after a crash. Gradi
 kept for the first local step if there is room, and recomputed otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

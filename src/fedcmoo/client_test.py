@@ -1,7 +1,5 @@
 """Evaluation at the clients: each sends the losses and metrics of the model, with its private part, on its data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Corrections of local steps that keep clients with different data from drifting apart within a round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -5,8 +5,6 @@ on the batch size or on how the work is divided. If a loss is NaN or infinite, `
 cause: data that are not finite, or the objective whose loss or gradient was affected first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Rules for clients that fail: the same for all engines, applied where replies are added up."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Atomic file writes: a file has its complete old or new content, even after a crash or on a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The loop over rounds: asks, evaluations, callbacks and checkpoints."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

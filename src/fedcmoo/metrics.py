@@ -1,7 +1,5 @@
 """Measures of multi-objective results: pure functions of losses, metrics, Gram matrices and histories."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

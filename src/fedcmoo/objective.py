@@ -1,7 +1,5 @@
 """Objectives and metrics, named losses to minimise and scores to monitor, and their values on one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

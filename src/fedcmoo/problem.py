@@ -1,7 +1,5 @@
 """The problem to solve: a model, its objectives, each client's data, and which parameters the objectives share."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import Counter

@@ -10,8 +10,6 @@ curves.png                       the curves of the finished run
 result.json                      its scores, weights and traffic, written last
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile

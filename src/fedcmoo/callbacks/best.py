@@ -1,7 +1,5 @@
 """The best evaluation of a run, by a metric or the mean rank over objectives: keep its model, or stop after it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

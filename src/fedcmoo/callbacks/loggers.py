@@ -1,7 +1,5 @@
 """Log runs to TensorBoard, MLflow and Weights & Biases (extras `tensorboard`, `mlflow`, `wandb`)."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A live progress line: round, losses, weights, speed, time left."""
 
-from __future__ import annotations
-
 import sys
 
 from rich.console import Console

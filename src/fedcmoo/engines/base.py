@@ -1,7 +1,5 @@
 """The interface of engines, which send a method's asks to clients and return the sums of the replies."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The choice and the start of a run's engine. All engines give the same bits, so the choice affects only the time."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

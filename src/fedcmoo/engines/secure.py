@@ -1,7 +1,5 @@
 """Secure sums over an engine: every ask takes four trips, and the server learns only the sum."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping

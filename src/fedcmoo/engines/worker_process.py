@@ -1,7 +1,5 @@
 """The main loop of a worker process, which serves one run after the other, job by job."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

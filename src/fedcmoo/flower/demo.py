@@ -1,7 +1,5 @@
 """Demo: a run on a Flower federation on this machine, compared bit for bit with the same run in one process."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Mapping

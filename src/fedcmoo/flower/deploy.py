@@ -4,8 +4,6 @@ Everything is real except the distance. There are no outside connections, all fi
 are ended, even if this one is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The server's side of a federation: certificates, a key pair for each node, the proxy between nodes and SuperLink."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 from collections.abc import Sequence

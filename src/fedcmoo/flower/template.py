@@ -1,7 +1,5 @@
 """Template of a Flower app for a run's configuration: two short files, and one that defines the problem."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedcmoo.acceptance import Acceptance

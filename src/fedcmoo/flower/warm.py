@@ -8,8 +8,6 @@ Flower's own in PATH, asks it to fork, and the fork runs the unchanged command: 
     python -m fedcmoo.flower.warm FOLDER      # put FOLDER in front of PATH
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """ApproxGramJacobian, two-way (Algorithm 5, appendix B): downloading the compressed sum corrects part of the error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FedCMOO-Pref: FedCMOO with a user's preference between the losses (Algorithm 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self

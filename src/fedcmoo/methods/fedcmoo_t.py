@@ -1,7 +1,5 @@
 """FedCMOO-T: the version of FedCMOO that the convergence theorem is about (appendix F.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

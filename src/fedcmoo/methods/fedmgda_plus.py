@@ -1,7 +1,5 @@
 """FedMGDA+: multi-gradient descent over clients, where each client is an objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FSMGDA-M-VR: FSMGDA with momentum-based variance reduction for each objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Scalarized: FedAvg with weights computed from the losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -6,8 +6,6 @@ Gaussian mechanism with
     z = (Σ_c z_c^-2)^-1/2.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@ rounded to the precision of the sum. Attacks on the floating-point representatio
 that.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 

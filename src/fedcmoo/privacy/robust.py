@@ -4,8 +4,6 @@ secure sums.
 The server keeps the replies of a cohort until all have arrived, so memory grows with the cohort.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

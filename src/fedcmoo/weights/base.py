@@ -1,7 +1,5 @@
 """The interface of weighting rules."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FindWeights (Algorithm 2): projected-gradient steps towards the min-norm weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FindWeightsPref (algorithms 4 and 7): the weights of FedCMOO-Pref, from a linear program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple

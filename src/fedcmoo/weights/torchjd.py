@@ -9,8 +9,6 @@ References:
     Quinton and Rey. Jacobian Descent for Multi-Objective Optimization. 2024.
 """
 
-from __future__ import annotations
-
 import copy
 import warnings
 from dataclasses import dataclass, field, fields

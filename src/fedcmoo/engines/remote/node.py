@@ -1,7 +1,5 @@
 """The node's side of a federation: it replies for the clients whose data it holds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace

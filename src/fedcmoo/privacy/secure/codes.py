@@ -1,7 +1,5 @@
 """Codes of clients' replies: words that add up modulo 2^b, masked, summed and decoded in place of the arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

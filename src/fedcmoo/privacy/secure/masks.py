@@ -1,7 +1,5 @@
 """Masked integer codes: words that add up modulo 2^b, the masks that hide them, and their bytes on the wire."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """The clients' side of secure sums in a worker or node: their answers on each trip."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server's side of a secure sum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np
