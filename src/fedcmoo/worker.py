@@ -71,12 +71,7 @@ class Worker:
     """It answers for the clients on asks of several trips; None if every ask takes one."""
 
     def __init__(
-        self,
-        problem: Problem,
-        channels: Channels,
-        seed: int,
-        device: str = "cpu",
-        precision: Precision = "float32",
+        self, problem: Problem, channels: Channels, seed: int, device: str = "cpu", precision: Precision = "float32"
     ) -> None:
         self.problem = problem
         self.channels = with_client_test(channels, problem)
@@ -101,8 +96,9 @@ class Worker:
         client.share, client.scales = request.shares.get(i), request.scales
         with during(f"in phase {'+'.join(request.messages)!r} of round {request.round + 1} at {client}"):
             message = reply(self.channels, client, request.messages)
-        if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
-            self._kept[i] = client.first
+        first = client.first
+        if first is not None and client.keeps_jacobian and (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT:
+            self._kept[i] = first
         return message, self._new_memory(client, own)
 
     def _new_memory(self, client: Client, own: Message) -> Message | None:
@@ -136,9 +132,6 @@ class Worker:
     def client(self, state: State, round: int, i: int) -> Client:
         """Client i with the whole model in this state."""
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
-
-    def _has_room(self, first: FirstStep) -> bool:
-        return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
 
 
 def round_seed(seed: int, round: int) -> int:

@@ -106,13 +106,7 @@ class Party:
         self.node, self.states, self.peers = node or NodeKey.generate(), states or InMemory(), peers
 
     def reply(
-        self,
-        i: int,
-        trip: str,
-        message: Message,
-        names: Sequence[str],
-        compute: Callable[[], Message],
-        seed: int,
+        self, i: int, trip: str, message: Message, names: Sequence[str], compute: Callable[[], Message], seed: int
     ) -> Message:
         """Client i's reply to the server's message on one of the trips, "advertise", "share", "mask" or "unmask".
 
