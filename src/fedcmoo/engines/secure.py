@@ -14,7 +14,15 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.ownership import Share
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
-from fedcmoo.privacy.secure.protocol import KEYS, SHARES, PublicKeys, from_bytes, from_message, to_message
+from fedcmoo.privacy.secure.protocol import (
+    KEYS,
+    SHARES,
+    PublicKeys,
+    SecureSumError,
+    from_bytes,
+    from_message,
+    to_message,
+)
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
@@ -36,9 +44,9 @@ class SecureSession(Session):
         secure = SecureAsk(self, ask, server)
         try:
             return secure.run(server.cohort if ask.clients is None else ask.clients)
-        except protocol.SecureSumError as error:
+        except SecureSumError as error:
             failures = secure.sums.failures
-            raise protocol.SecureSumError(f"{error} ({summary(failures)})" if failures else str(error)) from None
+            raise SecureSumError(f"{error} ({summary(failures)})" if failures else str(error)) from None
 
     def evaluate(self, server: Server, split: str) -> Scores:
         return self.inner.evaluate(server, split)
@@ -94,7 +102,7 @@ class SecureAsk:
         owners = torch.tensor([share.owned for share in shares.values()]).sum(dim=0).tolist() if shares else []
         few = [k for k, count in enumerate(owners) if 0 < count < self.session.smallest]
         if few:
-            raise protocol.SecureSumError(
+            raise SecureSumError(
                 f"a secure sum needs {self.session.smallest} owners of each objective, or none, but objective {few[0]} "
                 f"has {owners[few[0]]}; larger cohorts have more"
             )
@@ -113,7 +121,7 @@ class SecureAsk:
         self.session.check_count(len(found), len(found), "advertise")
         shortage = self.secured.secure.shortage(len(found))
         if shortage is not None:  # Poisson cohorts may be larger than expected
-            raise protocol.SecureSumError(f"{shortage}; smaller cohorts need fewer")
+            raise SecureSumError(f"{shortage}; smaller cohorts need fewer")
         return found
 
     def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:
