@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client, Correct
 from fedcmoo.contributions import Contribution
-from fedcmoo.drift import carried_over
+from fedcmoo.drift import LAST_MODEL, carried_over
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.fsmgda import FSMGDA, TrainEach
 from fedcmoo.optimizers import SGD
@@ -17,7 +17,6 @@ from fedcmoo.rounds import Server
 from fedcmoo.validation import below_one
 
 DIRECTIONS = "fsmgda-m-vr"
-LAST_MODEL = "last-model"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ class ModelCache(Folder):
     def read_model(self, version: str) -> State | None:
         """The model of this version."""
         arrays = self.read("model", version)
-        return None if arrays is None else State(arrays["x"], arrays["buffers"], arrays["counters"])
+        return None if arrays is None else State(**arrays)
 
 
 class Memories(Folder):
