@@ -38,7 +38,7 @@ FORGET_AFTER = {"cache": DAY, "memory": 90 * DAY}
 
 
 class NodeStore:
-    """The files of one node, in a folder of the user's; None for the system's temporary folder."""
+    """The files of one node, in the folder `parent`; None for the system's temporary folder."""
 
     def __init__(self, parent: Path | None) -> None:
         self.path = (parent or Path(tempfile.gettempdir())) / f"fedcmoo-{os.getuid()}"
