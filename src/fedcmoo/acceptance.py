@@ -1,7 +1,5 @@
 """Acceptance rules: a round that results in an unusable model is undone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile

@@ -50,8 +50,7 @@ class Checkpoint:
     @classmethod
     def of(cls, server: Server, run: Mapping[str, str]) -> Checkpoint:
         """The state of a server."""
-        arrays = {"x": server.x, "buffers": server.buffers, "counters": server.counters}
-        arrays["w"] = torch.from_numpy(server.w)
+        arrays = {**server.model.arrays, "w": torch.from_numpy(server.w)}
         arrays |= {MEMORY + name: value for name, value in server.memory.items()}
         arrays |= Message.join({f"{CLIENT}{i}": state for i, state in server.client_states.items()})
         return cls(server.round, run, arrays, server.id)
@@ -87,7 +86,7 @@ class Checkpoint:
 
     def restore(self, server: Server) -> None:
         """Restore a server to this state; DamagedError, and no change, if the state does not fit the server."""
-        state = {"x": server.x, "buffers": server.buffers, "counters": server.counters, "w": torch.from_numpy(server.w)}
+        state = {**server.model.arrays, "w": torch.from_numpy(server.w)}
         for name, now in state.items():
             array = self.arrays.get(name)
             if array is None or array.shape != now.shape or array.dtype != now.dtype:

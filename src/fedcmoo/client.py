@@ -5,8 +5,6 @@ gives the same bits on any machine, in any order, and again after a crash. Gradi
 kept for the first local step if there is room, and recomputed otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,10 +14,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from fedcmoo.context import during
 from fedcmoo.data.base import Data, batches
-from fedcmoo.evaluation import evaluate
-from fedcmoo.finiteness import check_finite, diverged
+from fedcmoo.evaluation import check_finite, diverged, evaluate
+from fedcmoo.failures import during
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import all_finite
 from fedcmoo.optimizers import Optimizer
@@ -282,13 +279,8 @@ class Client:
         return there
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
-        """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it.
-
-        Args:
-            which: the indices of n objectives.
-            history: their losses, one after the other or [n] in each step.
-            values: the gradients of all objectives, [M, d], or the resulting x, [1, d].
-        """
+        """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it; `history`
+        are the losses of the n objectives `which`, one after the other or [n] in each step (see `diverged`)."""
         losses = torch.stack(list(history)) if history else values.new_zeros(0)
         if not (all_finite(losses) and all_finite(values)):
             check_finite(self.problem, self.data, str(self))

@@ -1,7 +1,5 @@
 """The distribution of losses and metrics over clients, each evaluated on its own test data."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Evaluation at the clients: each sends the losses and metrics of the model, with its private part, on its data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +12,7 @@ from fedcmoo.evaluation import columns, evaluate
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import Field, Message
 from fedcmoo.problem import Problem
-from fedcmoo.rounds import Ask, Sizes
+from fedcmoo.rounds import Sizes
 
 NAME = "client-test"
 """The name of the contribution."""
@@ -22,11 +20,8 @@ NAME = "client-test"
 
 @dataclass(frozen=True)
 class ClientTest(Contribution):
-    """A client's totals over the samples of its test data and the numbers of labelled samples, each [1, columns].
-
-    Args:
-        columns: losses and metrics, as in `evaluation.columns`.
-    """
+    """A client's totals over the samples of its test data and the numbers of labelled samples, each [1, columns], where
+    the columns are those of `evaluation.columns`."""
 
     columns: int
 
@@ -57,8 +52,3 @@ def with_client_test(channels: Channels, problem: Problem) -> Channels:
     if problem.client_test is None:
         return channels
     return {**channels, NAME: Channel(ClientTest(len(columns(problem))))}
-
-
-def client_test(clients: tuple[int, ...]) -> Ask:
-    """The ask for an evaluation by these clients."""
-    return Ask({NAME: Message()}, clients)

@@ -4,8 +4,6 @@ Clients train from the model they receive, x', and send their changes of x'. The
 it keeps in full precision: rounding errors of different rounds do not accumulate.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

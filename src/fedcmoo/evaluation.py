@@ -1,18 +1,18 @@
 """Evaluation of a model's losses and metrics on some data, in large batches.
 
 Sums over samples are float64 and weighted by the number of labelled samples in the batch, so the result does not depend
-on the batch size or on how the work is divided.
+on the batch size or on how the work is divided. If a loss is NaN or infinite, `check_finite` and `diverged` name the
+cause: data that are not finite, or the objective whose loss or gradient was affected first.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from fedcmoo.data.base import Data
+from fedcmoo.data.base import Data, is_finite
+from fedcmoo.failures import DivergedError
 from fedcmoo.parameters import FlatModel
 from fedcmoo.problem import Problem
 
@@ -92,3 +92,30 @@ def mean_score(scores: Scores, metric: str) -> float:
     """
     found = [values[metric] for values in scores.values() if metric in values]
     return sum(found) / len(found) if found else math.nan
+
+
+def check_finite(problem: Problem, data: Data, whose: str) -> None:
+    """Raise if some sample has NaN or infinite entries, other than missing labels."""
+    for i in range(len(data)):
+        inputs, targets = data.batch(torch.tensor([i]))
+        for name, part in (("inputs", inputs), ("targets", () if problem.deals_out(targets) else targets)):
+            if not is_finite(part):
+                raise ValueError(f"{name} must be finite, but sample {i} of {whose} has NaN or infinite ones")
+
+
+def diverged(problem: Problem, which: Sequence[int], losses: Tensor, values: Tensor, where: str) -> DivergedError:
+    """The error that names the objective whose loss was NaN or infinite first, or else those whose gradient was.
+
+    `losses` are those of the n objectives `which`, n in each step, and `values` the gradients of all objectives,
+    [M, d], or the resulting x, [1, d].
+    """
+    step = next((row for row in losses.reshape(-1, len(which)) if not row.isfinite().all()), None)
+    if step is not None:
+        what, bad = "loss", [k for k, loss in zip(which, step, strict=True) if not loss.isfinite()]
+    else:
+        what, bad = "gradient", [k for k in which if len(values) == 1 or not values[k].isfinite().all()]
+    names = " or ".join(repr(problem.objectives[k].name) for k in bad)
+    return DivergedError(
+        f"the {what} of objective {names} became NaN or infinite in {where}; a smaller client_lr or server_lr usually "
+        "helps"
+    )

@@ -1,7 +1,5 @@
 """Rules for clients that fail: the same for all engines, applied where replies are added up."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -118,3 +116,21 @@ def summary(failures: Mapping[int, str]) -> str:
     first = "; ".join(f"client {i}: {why}" for i, why in islice(failures.items(), SHOWN))
     more = len(failures) - SHOWN
     return f"{first or 'nobody was asked'}{f'; and {more} more' if more > 0 else ''}"
+
+
+@contextmanager
+def during(what: str) -> Iterator[None]:
+    """Add a note about the current activity to any error raised in the block; it is shown at the end of the traceback.
+
+    >>> try:
+    ...     with during("in phase 'train' of round 3 at client 5"):
+    ...         raise ValueError("too wide")
+    ... except ValueError as error:
+    ...     print(error, error.__notes__)
+    too wide ["in phase 'train' of round 3 at client 5"]
+    """
+    try:
+        yield
+    except Exception as error:
+        error.add_note(what)
+        raise

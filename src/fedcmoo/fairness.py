@@ -1,7 +1,5 @@
 """Fairness between clients: every client, or every group of clients, becomes an objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, overload

@@ -1,7 +1,5 @@
 """Atomic file writes: a file has its complete old or new content, even after a crash or on a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -33,13 +31,8 @@ def reading(what: str | Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, keep: Path | None = None) -> None:
-    """Write a file atomically: it always has the complete old or new content on the disk.
-
-    Args:
-        path: the file.
-        data: its new content.
-        keep: the name under which the old content is kept; None to delete it.
-    """
+    """Write a file atomically: it always has the complete old or new content on the disk. The old content is kept
+    under the name `keep`, if there is one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not a tempfile: those are private to their owner.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")

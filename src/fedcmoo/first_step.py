@@ -1,7 +1,5 @@
 """The results that a client keeps from one ask of a round to the next."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from torch import Tensor

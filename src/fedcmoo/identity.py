@@ -1,7 +1,5 @@
 """The identity of a run (problem, method and numerics, as texts by name), and the differences between two runs."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Handling of Ctrl-C and SIGTERM during a run: each ends it with an exception, at a point where no work is lost."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

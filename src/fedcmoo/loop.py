@@ -1,7 +1,5 @@
 """The loop over rounds: asks, evaluations, callbacks and checkpoints."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence
@@ -14,18 +12,15 @@ from fedcmoo.acceptance import Acceptance, undone_in_a_row
 from fedcmoo.callbacks.base import Callback
 from fedcmoo.client_scores import client_scores
 from fedcmoo.client_test import NAME as CLIENT_TEST
-from fedcmoo.client_test import client_test
 from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
-from fedcmoo.evaluation import mean_score, not_finite
+from fedcmoo.evaluation import check_finite, mean_score, not_finite
 from fedcmoo.failures import DivergedError, TooFewRepliesError, summary
-from fedcmoo.finiteness import check_finite
 from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
-from fedcmoo.metrics.gradients import of_round
-from fedcmoo.metrics.starvation import LOW_WEIGHT, REMEDY, starved
+from fedcmoo.metrics import LOW_WEIGHT, REMEDY, of_round, starved
 from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, drive
@@ -250,7 +245,7 @@ class Loop:
         """Evaluate the model at the clients; if some objective is not evaluated, the round has no evaluation."""
         server = self.server
         asked = tuple(i for i in server.everyone if self.asked_again.get(i, 0) <= server.round)
-        sums = self.session.ask(client_test(asked), server) if asked else Sums()
+        sums = self.session.ask(Ask({CLIENT_TEST: Message()}, asked), server) if asked else Sums()
         self._note_failures(sums, server.everyone, asked, CLIENT_TEST, record)
         scores = client_scores(self.problem, sums.part(CLIENT_TEST)) if sums.count else {}
         unknown = [o.name for o in self.problem.objectives if "loss" not in scores.get(o.name, {})]

@@ -73,16 +73,10 @@ class Message(Mapping[str, Tensor]):
         start = f"{name}/"
         return Message(**{key.removeprefix(start): array for key, array in self.items() if key.startswith(start)})
 
-    def without(self, name: str) -> Message:
-        """The message without the part of this name."""
-        return Message(**{key: array for key, array in self.items() if not key.startswith(f"{name}/")})
-
     def apart(self, name: str) -> tuple[Message, Message]:
         """The part of this name, and the message without it."""
-        part = self.part(name)
-        return part, Message(
-            **{k: array for k, array in self.items() if not k.startswith(f"{name}/")}
-        ) if part else self
+        rest = {key: array for key, array in self.items() if not key.startswith(f"{name}/")}
+        return self.part(name), Message(**rest)
 
     def take(self, name: str, field: Field, sender: str) -> tuple[Tensor, Message]:
         """The array of this name, checked, and the message without it."""
@@ -101,12 +95,7 @@ class Message(Mapping[str, Tensor]):
 
     @classmethod
     def decode(cls, data: bytes, limit: int | None = None) -> Message:
-        """Read what `encode` wrote.
-
-        Args:
-            data: the received bytes.
-            limit: refuse more bytes than this.
-        """
+        """Read what `encode` wrote; more bytes than the limit are refused."""
         if limit is not None and len(data) > limit:
             raise BadMessageError(f"a message may have at most {limit:,} bytes, but this one has {len(data):,}")
         try:

@@ -10,8 +10,6 @@ References:
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan. Adaptive federated optimization. ICLR 2021.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Optional dependencies: imported where they are used, with an error that gives the pip command."""
 
-from __future__ import annotations
-
 import importlib
 from importlib import metadata
 from typing import Any

@@ -1,7 +1,5 @@
 """A report on runs, comparisons, sweeps and Gram benches, made from their folders: `fedcmoo report`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,12 +17,7 @@ from fedcmoo.settings import write_toml
 
 
 def report(folders: Sequence[Path], path: Path) -> None:
-    """Write a page about everything in these folders: runs, comparisons, sweeps over preferences, Gram benches.
-
-    Args:
-        folders: folders of runs, or folders that contain them.
-        path: the page.
-    """
+    """Write a page about everything in these folders: runs, comparisons, sweeps over preferences, Gram benches."""
     for folder in folders:
         if not any(find_files([folder], name) for name in ("history.jsonl", FRONT, GRAM)):
             raise ValueError(f"{folder} must be the folder of a run, or of several, but holds no history.jsonl")

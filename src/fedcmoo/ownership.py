@@ -9,8 +9,6 @@ with the learning rate η_c / s_i, where s_i is the largest P / P_k of its objec
 server takes x - η_s · 1/P Σ p_i Δ_i, which for one local step is the gradient step on Σ_k w_k F_k.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The problem to solve: a model, its objectives, each client's data, and which parameters the objectives share."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import Counter
@@ -14,14 +12,12 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from fedcmoo.batch_losses import BatchLosses
-from fedcmoo.context import during
 from fedcmoo.data.base import Data, as_data
 from fedcmoo.data.remote import NotHereError
-from fedcmoo.groups import Prefixes, is_under, private_prefixes, shared_prefixes
-from fedcmoo.objective import Metric, Objective, accuracy
+from fedcmoo.failures import during
+from fedcmoo.objective import BatchLosses, Metric, Objective, accuracy
 from fedcmoo.ownership import Share, check_ownership, unequal
-from fedcmoo.parameters import FlatModel, Precision
+from fedcmoo.parameters import FlatModel, Precision, Prefixes, is_under, private_prefixes, shared_prefixes
 from fedcmoo.randomness import generator, seeded
 
 __all__ = ["Metric", "Objective", "Problem", "Transform", "accuracy"]

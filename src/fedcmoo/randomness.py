@@ -3,8 +3,6 @@
 So the order of clients, the number of workers and the engine do not change results.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -18,7 +18,6 @@ from torch import Tensor
 from fedcmoo.download import Download, Sent, send
 from fedcmoo.failures import FailureRule, Stop
 from fedcmoo.messages import Message
-from fedcmoo.optimizers import Optimizer
 from fedcmoo.parameters import FlatModel, State
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.sums import Sums
@@ -162,25 +161,6 @@ class Server:
         self.G = None
         self.notes = {}
         self.cohort = self.sample(clients_per_round, "cohort")
-
-    def descend(self, direction: Tensor, sums: Sums, lr: float, optimizer: Optimizer) -> None:
-        """One step of the server's optimizer; buffers become the clients' mean, counters those of the newest reply.
-
-        Args:
-            direction: the vector used as the gradient, [d].
-            sums: the sums of the training contribution.
-            lr: the server's learning rate.
-            optimizer: SGD() for x <- x - lr * direction. Its state is part of `memory`.
-        """
-        start = "optimizer/"
-        # Copies, since a checkpoint may still hold the arrays of the last round.
-        state = {n.removeprefix(start): array.clone() for n, array in self.memory.items() if n.startswith(start)}
-        optimizer.step(self.x, direction, lr, state)
-        self.memory |= {start + name: array for name, array in state.items()}
-        if "buffers" in sums.totals:
-            self.buffers = sums.mean("buffers")
-        if "counters" in sums.totals:
-            self.counters = sums["counters"]
 
 
 def drive(steps: Generator[Ask, Sums, T], answer: Callable[[Ask], Sums]) -> T:

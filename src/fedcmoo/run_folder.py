@@ -10,8 +10,6 @@ curves.png                       the curves of the finished run
 result.json                      its scores, weights and traffic, written last
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile
@@ -40,12 +38,7 @@ def holds_run(folder: Path) -> bool:
 
 
 class RunFolder:
-    """The folder of one run.
-
-    Args:
-        path: the folder; created if it does not exist.
-        run: the identity of the run; a checkpoint of another run is refused.
-    """
+    """The folder of one run, created if it does not exist; a checkpoint of another run is refused."""
 
     def __init__(self, path: Path, run: Identity) -> None:
         self.path = path

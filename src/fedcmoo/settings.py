@@ -12,8 +12,6 @@ table with its name and settings:
 A table without a name has settings of the default object.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import sys

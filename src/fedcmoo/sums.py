@@ -74,8 +74,7 @@ class Sums:
         """Add one client's arrays, which cost `nbytes` to upload. The arrays are not kept.
 
         Args:
-            arrays: by name.
-            nbytes: the size of the client's reply.
+            arrays, nbytes: the arrays by name, and the size of the client's reply.
             how: the way to add each array: "sum" (the default), "newest" to keep the last, "each" to stack as rows.
             share: the client's weight and objectives; None in a cohort whose clients all have weight 1 and own all.
         """

@@ -1,7 +1,5 @@
 """`fit`: train a model, with callbacks, checkpoints and resume."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path

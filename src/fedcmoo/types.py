@@ -1,7 +1,5 @@
 """Type aliases for the server's small vectors and matrices; shapes are given in docstrings."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Checks of settings that many classes share; each raises an error that names the setting and its value."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import fields
 from numbers import Integral, Real

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from fedcmoo.client import Client
 from fedcmoo.client_test import with_client_test
-from fedcmoo.context import during
 from fedcmoo.contributions import Channels, add_reply, reply
 from fedcmoo.evaluation import BATCH, evaluate
-from fedcmoo.failures import FailureRule, Stop
+from fedcmoo.failures import FailureRule, Stop, during
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
@@ -66,28 +65,13 @@ class Request:
 
 
 class Worker:
-    """Computes the replies of any client.
-
-    Args:
-        problem: the problem; the worker makes its own copy of the model.
-        channels: of the method's contributions.
-        seed: of the whole run.
-        device: the device of the model.
-        precision: the precision of the model's outputs.
-
-    Attributes:
-        party: answers for the clients on asks of several trips; None if every ask takes one.
-    """
+    """Computes the replies of any client, with its own copy of the problem's model."""
 
     party: Party | None = None
+    """It answers for the clients on asks of several trips; None if every ask takes one."""
 
     def __init__(
-        self,
-        problem: Problem,
-        channels: Channels,
-        seed: int,
-        device: str = "cpu",
-        precision: Precision = "float32",
+        self, problem: Problem, channels: Channels, seed: int, device: str = "cpu", precision: Precision = "float32"
     ) -> None:
         self.problem = problem
         self.channels = with_client_test(channels, problem)
@@ -104,17 +88,17 @@ class Worker:
         kept_for = (request.round, request.version)
         if kept_for != self._kept_for:
             self._kept, self._kept_for = {}, kept_for
-        memory = request.memories.get(i, Message())
-        own = memory.part(PRIVATE)
+        own, remembered = request.memories.get(i, Message()).apart(PRIVATE)
         private = State(**own) if own else self._initial
         client = self.client(state.joined(private) if self.sizes.private else state, request.round, i)
         client.first = self._kept.get(i)
-        client.memory = memory.without(PRIVATE)
+        client.memory = remembered
         client.share, client.scales = request.shares.get(i), request.scales
         with during(f"in phase {'+'.join(request.messages)!r} of round {request.round + 1} at {client}"):
             message = reply(self.channels, client, request.messages)
-        if client.first is not None and client.keeps_jacobian and self._has_room(client.first):
-            self._kept[i] = client.first
+        first = client.first
+        if first is not None and client.keeps_jacobian and (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT:
+            self._kept[i] = first
         return message, self._new_memory(client, own)
 
     def _new_memory(self, client: Client, own: Message) -> Message | None:
@@ -129,15 +113,8 @@ class Worker:
     def trip(
         self, state: State | None, request: Request, i: int, trip: str, message: Message
     ) -> tuple[Message, Message | None]:
-        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`.
-
-        Args:
-            state: the model; None on trips without computation.
-            request: the ask.
-            i: the client.
-            trip: its name.
-            message: the message to the client.
-        """
+        """The reply of client i on one trip of an ask that takes several, and its memory as in `reply`. On trips
+        without computation there is no model."""
         if self.party is None:
             raise BadMessageError("an ask of several trips needs clients with secure sums, but these have none")
         memory: Message | None = None
@@ -155,9 +132,6 @@ class Worker:
     def client(self, state: State, round: int, i: int) -> Client:
         """Client i with the whole model in this state."""
         return Client(self.problem, self.model, self.sizes, state.to(self.model.device), self.seed, round, i)
-
-    def _has_room(self, first: FirstStep) -> bool:
-        return (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT
 
 
 def round_seed(seed: int, round: int) -> int:

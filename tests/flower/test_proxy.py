@@ -21,8 +21,7 @@ pytest.importorskip("flwr")
 from fedcmoo.config import RunConfig
 from fedcmoo.flower.demo import run_app
 from fedcmoo.flower.deploy import HOST, Deployment, free_port
-from fedcmoo.flower.keys import write_keys
-from fedcmoo.flower.proxy import write_proxy
+from fedcmoo.flower.keys import write_keys, write_proxy
 from fedcmoo.flower.template import write_app
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")

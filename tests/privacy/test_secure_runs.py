@@ -21,8 +21,8 @@ from fedcmoo.contributions import Channels
 from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.loopback import Loopback
+from fedcmoo.engines.remote.store import Identity
 from fedcmoo.engines.secure import SecureSession
 from fedcmoo.failures import ClientFailedError, Skip
 from fedcmoo.gram import Exact, Sketch, TwoWay

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcmoo.engines.remote.identity import Identity, is_signed
-from fedcmoo.engines.remote.store import DAY, Memories, ModelCache, NodeStore
+from fedcmoo.engines.remote.store import DAY, Identity, Memories, ModelCache, NodeStore, is_signed
 from fedcmoo.files import DamagedError
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State

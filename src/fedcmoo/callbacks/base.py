@@ -1,7 +1,5 @@
 """The interface of callbacks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,18 +1,9 @@
 """A live progress line: round, losses, weights, speed, time left."""
 
-from __future__ import annotations
-
 import sys
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.history import Record

@@ -55,8 +55,7 @@ def keys(
 ) -> None:
     """Write certificates, the nodes' keys and a proxy's configuration, and print the commands."""
     with errors_for_people():
-        from fedcmoo.flower.keys import commands, write_keys
-        from fedcmoo.flower.proxy import write_proxy
+        from fedcmoo.flower.keys import commands, write_keys, write_proxy
 
         hosts = host or ["localhost"]
         write_keys(folder, nodes, hosts, days)

@@ -1,7 +1,5 @@
 """Bit allocation: the blocks of a vector, and the code of each block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

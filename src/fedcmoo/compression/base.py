@@ -1,7 +1,5 @@
 """The interface of compressors: matrix -> payload -> matrix, within a budget of bytes."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """CountSketch: a random linear projection that takes one pass over the data and preserves inner products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Codes for standard normal numbers, from eight bits per entry to a hundredth of a bit."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

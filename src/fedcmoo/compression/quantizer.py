@@ -1,7 +1,5 @@
 """An unbiased stochastic quantizer similar to QSGD."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Random masking: a random subset of the entries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

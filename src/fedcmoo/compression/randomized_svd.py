@@ -1,7 +1,5 @@
 """Randomized SVD of the Jacobian as a nearly square matrix: the paper's compressor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

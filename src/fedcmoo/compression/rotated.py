@@ -1,7 +1,5 @@
 """An unbiased code with few bits per entry after a random rotation, and adaptive bit allocation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar

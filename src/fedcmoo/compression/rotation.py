@@ -1,7 +1,5 @@
 """Random rotations of R^d, after which the entries of a block are nearly normal."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """An integer code for secure aggregation: the sum of the clients' codes decodes to the sum of their vectors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

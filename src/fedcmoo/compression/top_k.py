@@ -1,7 +1,5 @@
 """Top-k sparsification: the entries of largest magnitude."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The interface of engines, which send a method's asks to clients and return the sums of the replies."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,11 +95,8 @@ class BlockSession(Session):
     """A session that splits the work into jobs for workers; engines on one machine differ only in how they run jobs.
 
     A subclass must call this constructor when nothing can fail any more, or close itself on failure, which undoes it.
-
-    Args:
-        problem: the problem.
-        threads: the number of threads of torch's operators in this process during the session. With more than one per
-            worker, threads compete for cores: two processes with two threads on two cores are several times slower.
+    `threads` is the number of threads of torch's operators in this process during the session. With more than one per
+    worker, threads compete for cores: two processes with two threads on two cores are several times slower.
     """
 
     def __init__(self, problem: Problem, threads: int = 1) -> None:

@@ -1,7 +1,5 @@
 """The choice and the start of a run's engine. All engines give the same bits, so the choice affects only the time."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -47,14 +45,7 @@ def choose_engine(
 ) -> Engine:
     """The engine requested, or else a pool if there are cores, enough work, and a problem that can be pickled.
 
-    Args:
-        engine: the engine requested; None to choose one.
-        problem: the problem.
-        channels: the channels of the method's contributions.
-        sizes: the model's sizes.
-        clients_per_round: the cohort's size.
-        steps: local steps of all clients and rounds together.
-        batch_size: samples in a step; None for all of a client's data.
+    The work is that of `steps` local steps, of all clients and rounds together, on `batch_size` samples each.
     """
     if IN_WORKER in os.environ:
         raise WorkerError(

@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from fedcmoo.engines.base import BlockSession
 from fedcmoo.parameters import State
@@ -31,30 +31,12 @@ class WorkerError(ChildProcessError):
     """Workers could not be started, or were lost again and again."""
 
 
-class WorkerSettings(Protocol):
-    """Settings common to engines with workers.
-
-    Attributes:
-        workers: the number of workers.
-        deadline: seconds that a worker has for one client of a job (and for one batch of an evaluation). A worker that
-            takes longer is replaced, like one that was lost.
-        retries: how often the same job is repeated before it counts as a failure of its clients.
-    """
-
-    @property
-    def workers(self) -> int | None: ...
-    @property
-    def deadline(self) -> float: ...
-    @property
-    def retries(self) -> int: ...
-
-
-def check_workers(settings: WorkerSettings) -> None:
-    """Raise unless the settings are valid."""
-    at_least_one(workers=settings.workers)
-    positive(deadline=settings.deadline)
-    if settings.retries < 0:
-        raise ValueError(f"retries must not be negative, but got {settings.retries}")
+def check_workers(workers: int | None, deadline: float, retries: int) -> None:
+    """Raise unless the settings of workers are valid."""
+    at_least_one(workers=workers)
+    positive(deadline=deadline)
+    if retries < 0:
+        raise ValueError(f"retries must not be negative, but got {retries}")
 
 
 class WorkerSession(BlockSession, Generic[W]):
@@ -65,11 +47,18 @@ class WorkerSession(BlockSession, Generic[W]):
 
     Small jobs are sent one ahead, while there are enough for all workers: on a machine whose cores are all busy, a
     worker would otherwise wait for several milliseconds until this process runs and sends the next.
+
+    Args:
+        problem: the problem.
+        count: the number of workers.
+        deadline: seconds that a worker has for one client of a job (and for one batch of an evaluation). A worker that
+            takes longer is replaced, like one that was lost.
+        retries: how often the same job is repeated before it counts as a failure of its clients.
     """
 
-    def __init__(self, problem: Problem, settings: WorkerSettings, count: int) -> None:
+    def __init__(self, problem: Problem, count: int, deadline: float, retries: int) -> None:
         super().__init__(problem)
-        self.count, self._limits = count, settings
+        self.count, self._deadline, self._retries = count, deadline, retries
         self.workers: list[W] = []
         self._jobs_of: dict[W, list[int]] = {}  # those sent and not answered, in this order
         self._since: dict[W, float] = {}  # when each was sent a message that it has not answered yet
@@ -163,9 +152,9 @@ class WorkerSession(BlockSession, Generic[W]):
     def _seconds(self, worker: W, work: _Work) -> float:
         """The time that a worker may take for its current task."""
         if worker not in self._jobs_of:
-            return max(STARTING, self._limits.deadline)
+            return max(STARTING, self._deadline)
         job = work.jobs[self._jobs_of[worker][0]]
-        return self._limits.deadline * (len(job.clients) if isinstance(job, AskClients) else 1)
+        return self._deadline * (len(job.clients) if isinstance(job, AskClients) else 1)
 
     def _forget(self, worker: W) -> list[int]:
         self.workers.remove(worker)
@@ -180,7 +169,7 @@ class WorkerSession(BlockSession, Generic[W]):
         log.warning("a worker is replaced: %s", why)
         if not jobs:
             self._bad_starts += 1
-            if self._bad_starts > self._limits.retries:
+            if self._bad_starts > self._retries:
                 raise WorkerError(f"{self._bad_starts} workers ended while they started ({why}); see what they printed")
             self.start_missing()
             return
@@ -188,7 +177,7 @@ class WorkerSession(BlockSession, Generic[W]):
         n, *not_begun = jobs
         work.waiting[:0] = not_begun
         work.losses[n] += 1
-        if work.losses[n] <= self._limits.retries:
+        if work.losses[n] <= self._retries:
             work.waiting.insert(0, n)
         else:
             work.done[n] = self._failed(work.jobs[n], work.losses[n], why, stalled)

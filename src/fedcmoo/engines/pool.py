@@ -55,7 +55,7 @@ class Pool:
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        check_workers(self)
+        check_workers(self.workers, self.deadline, self.retries)
         at_least_one(threads=self.threads)
         check_precision(self.precision, "cpu")
 
@@ -77,7 +77,7 @@ class PoolSession(WorkerSession[WorkerHandle]):
             shared.memory.size, shared.contents, _preparation(shared), seed, settings.threads, settings.precision
         )
         self._ready: set[WorkerHandle] = set()
-        super().__init__(problem, settings, settings.workers or usable_cores())
+        super().__init__(problem, settings.workers or usable_cores(), settings.deadline, settings.retries)
         try:
             self.start_missing()
         except BaseException:

@@ -54,7 +54,7 @@ class Ray:
     retries: int = 2
 
     def __post_init__(self) -> None:
-        check_workers(self)
+        check_workers(self.workers, self.deadline, self.retries)
         if self.address is None:  # a cluster's machines may have devices that this one lacks
             check_device(self.device)
 
@@ -142,7 +142,7 @@ class RaySession(WorkerSession[Any]):
         self._state: Any = None
         self._actor_of: dict[Any, Any] = {}  # by the reference of the task it was sent
         count = settings.workers or int(self._ray.cluster_resources().get("CPU", 1))
-        super().__init__(problem, settings, count)
+        super().__init__(problem, count, settings.deadline, settings.retries)
 
     def start(self) -> Any:
         actor = self._actor.remote(*self._setup)

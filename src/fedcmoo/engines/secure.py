@@ -1,7 +1,5 @@
 """Secure sums over an engine: every ask takes four trips, and the server learns only the sum."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,11 +14,18 @@ from fedcmoo.messages import Field, Message, check
 from fedcmoo.ownership import Share
 from fedcmoo.privacy.secure import protocol
 from fedcmoo.privacy.secure.codes import SumCode
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, SecureSumError
+from fedcmoo.privacy.secure.protocol import (
+    KEYS,
+    SHARES,
+    PublicKeys,
+    SecureSumError,
+    from_bytes,
+    from_message,
+    to_message,
+)
 from fedcmoo.privacy.secure.server import SecureServer
 from fedcmoo.privacy.secure.sharing import SHARE
 from fedcmoo.privacy.secure.stage import Secure
-from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.sums import Sums
 from fedcmoo.worker import round_seed
@@ -30,14 +35,7 @@ Handle = Callable[[int, Message], None]
 
 
 class SecureSession(Session):
-    """A session whose replies are masked.
-
-    Args:
-        inner: the session that carries out the trips.
-        secure: the settings.
-        channels: the channels of the method's contributions.
-        sizes: the model's sizes.
-    """
+    """A session whose replies are masked; `inner` carries out the trips."""
 
     def __init__(self, inner: TripSession, secure: Secure, channels: Channels, sizes: Sizes) -> None:
         self.inner, self.secure, self.channels, self.sizes = inner, secure, channels, sizes
@@ -67,7 +65,7 @@ class SecureAsk:
     def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
         self.secured, self.ask, self.server = secured, ask, server
         nodes = tuple(bytes.fromhex(key) for key in secured.secure.nodes)
-        self.session = protocol.Session(secrets.token_bytes(ID), secured.secure.smallest, nodes)
+        self.session = protocol.Session(secrets.token_bytes(protocol.ID), secured.secure.smallest, nodes)
         self.sums = Sums()
 
     def run(self, clients: tuple[int, ...]) -> Sums:
@@ -79,7 +77,7 @@ class SecureAsk:
         code = SumCode(secure, self.secured.channels, names, self.secured.sizes, len(keys), seed)
         aggregate = SecureServer(self.session, keys, code.count, secure.bits)
         table = to_message({i: its.to_bytes() for i, its in keys.items()})
-        self._trip(Trip("share", dict.fromkeys(keys, table)), lambda i, m: aggregate.add_shares(i, _shares(i, m)))
+        self._trip(Trip("share", dict.fromkeys(keys, table)), _rows(aggregate.add_shares, SHARES))
         shares = {i: to_message(rows) for i, rows in aggregate.shares().items()}
         masking.seconds = time.perf_counter() - start
 
@@ -89,9 +87,7 @@ class SecureAsk:
         survivors = aggregate.survivors()
         weights = self._shares(survivors)
         message = Message(survivors=torch.tensor(survivors))
-        self._trip(
-            Trip("unmask", dict.fromkeys(survivors, message)), lambda i, m: aggregate.add_revealed(i, _revealed(i, m))
-        )
+        self._trip(Trip("unmask", dict.fromkeys(survivors, message)), _rows(aggregate.add_revealed, SHARE))
         sums.totals = code.decode(aggregate.total())
         masking.seconds += time.perf_counter() - start
         for i in survivors:
@@ -117,7 +113,7 @@ class SecureAsk:
 
         def add(i: int, message: Message) -> None:
             check(message, {"keys": Field((KEYS,), torch.uint8)}, f"client {i}")
-            keys = PublicKeys.from_bytes(to_bytes(message["keys"]))
+            keys = PublicKeys.from_bytes(message["keys"].numpy().tobytes())
             keys.check(self.session, i)
             found[i] = keys
 
@@ -130,7 +126,7 @@ class SecureAsk:
 
     def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:
         check(message, {"codes": Field((None,), torch.uint8)}, f"client {i}")
-        aggregate.add_codes(i, to_bytes(message["codes"]))
+        aggregate.add_codes(i, message["codes"].numpy().tobytes())
         self.sums.uploaded += message.nbytes
 
     def _trip(self, trip: Trip, handle: Handle) -> None:
@@ -152,9 +148,6 @@ class SecureAsk:
                     self.sums.client_states[i] = memory
 
 
-def _shares(i: int, message: Message) -> Mapping[int, bytes]:
-    return from_message(message, ENCRYPTED, f"client {i}")
-
-
-def _revealed(i: int, message: Message) -> Mapping[int, bytes]:
-    return from_message(message, SHARE, f"client {i}")
+def _rows(add: Callable[[int, Mapping[int, bytes]], None], length: int) -> Handle:
+    """A function that calls `add` with the rows of this length in a client's reply."""
+    return lambda i, message: add(i, from_message(message, length, f"client {i}"))

@@ -5,8 +5,6 @@ they are written once, and every worker that maps it reads the same pages. Pickl
 run itself started; data from other machines is a `Message`.
 """
 
-from __future__ import annotations
-
 import io
 import mmap
 import os

@@ -4,8 +4,6 @@ Workers are new interpreters connected by a socket pair, in a separate process g
 and when the server closes its end or dies, they exit at once.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

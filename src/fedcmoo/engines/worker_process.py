@@ -1,7 +1,5 @@
 """The main loop of a worker process, which serves one run after the other, job by job."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os
@@ -65,7 +63,8 @@ def _serve_one_run(connection: Connection) -> None:
     setup = serialization.receive(connection)
     if setup is None:  # the end of a run that could not be started
         return
-    fds = _receive_memory(connection)
+    with socket.socket(fileno=os.dup(connection.fileno())) as unix:
+        _, fds, _, _ = socket.recv_fds(unix, 1, 2)  # of shared memory
     try:
         worker, state = _begin(setup, *fds)
     except BaseException as error:  # including SystemExit from a script that exits when it is imported
@@ -87,12 +86,6 @@ def _die_with_server(end: int) -> None:
     poll.register(end, select.POLLHUP)
     poll.poll()
     os._exit(0)
-
-
-def _receive_memory(connection: Connection) -> list[int]:
-    with socket.socket(fileno=os.dup(connection.fileno())) as unix:
-        _, fds, _, _ = socket.recv_fds(unix, 1, 2)
-    return fds
 
 
 def _begin(setup: RunSetup, shared: int, model: int) -> tuple[Worker, State]:

@@ -1,7 +1,5 @@
 """The Flower client app, which replies for the clients whose data its node holds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Demo: a run on a Flower federation on this machine, compared bit for bit with the same run in one process."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,13 +22,7 @@ DEMO: Mapping[str, object] = {
     "rounds": 3,
     "clients_per_round": 6,
     "evaluate_every": 3,
-    "problem": {
-        "name": "two-digits",
-        "clients": 6,
-        "train_pairs": 1200,
-        "validation_pairs": 200,
-        "test_pairs": 200,
-    },
+    "problem": {"name": "two-digits", "clients": 6, "train_pairs": 1200, "validation_pairs": 200, "test_pairs": 200},
     "method": {"name": "fedcmoo", "client_lr": 0.2, "local_steps": 5, "batch_size": 32},
 }
 """A configuration so small that a round takes hardly more than Flower's fixed cost."""

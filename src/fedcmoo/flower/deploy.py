@@ -4,8 +4,6 @@ Everything is real except the distance. There are no outside connections, all fi
 are ended, even if this one is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedcmoo.flower import warm
-from fedcmoo.flower.proxy import write_proxy
+from fedcmoo.flower.keys import write_proxy
 from fedcmoo.flower.supervisor import Supervisor
 from fedcmoo.settings import write_toml
 
@@ -44,7 +42,6 @@ class Deployment:
         keys: the folder of `write_keys`, for TLS and node authentication; None for neither.
         proxy: let nodes reach the SuperLink only through nginx, as `fedcmoo flower keys` prints it.
         durable: keep the SuperLink's state in a file, so that nodes reconnect after it was killed and restarted.
-        warm: fork every process from one that has torch and Flower imported (see `fedcmoo.flower.warm`).
     """
 
     folder: Path
@@ -53,7 +50,6 @@ class Deployment:
     keys: Path | None = None
     proxy: bool = False
     durable: bool = False
-    warm: bool = True
     node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     superlink: subprocess.Popen[bytes] = field(init=False, repr=False)
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
@@ -177,8 +173,8 @@ class Deployment:
     def _start(self) -> None:
         for name in ("bin", "tmp", "flwr", "logs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        if self.warm:
-            self._await_warm(self._launch("warm", [sys.executable, "-m", warm.__name__, str(self.folder / "bin")]))
+        # Every further process is forked from one that has torch and Flower imported.
+        self._await_warm(self._launch("warm", [sys.executable, "-m", warm.__name__, str(self.folder / "bin")]))
         self.port = self.fleet_port = free_port()
         self.start_superlink()
         if self.proxy:

@@ -1,6 +1,4 @@
-"""Certificates and keys of a federation: its authority, the server's TLS certificate, a key pair for each node."""
-
-from __future__ import annotations
+"""The server's side of a federation: certificates, a key pair for each node, the proxy between nodes and SuperLink."""
 
 import ipaddress
 import os
@@ -16,6 +14,45 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = ("localhost", "127.0.0.1")
 """The host names by which its proxy and its operator reach the SuperLink."""
+
+NGINX = """\
+# Sites reach the nodes' interface of the SuperLink and nothing else: whoever reaches /v1/control can have code of
+# their choice run on every node. Start with: nginx -p {folder} -c nginx.conf
+daemon off;
+worker_processes 1;
+pid nginx.pid;
+error_log stderr;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path nginx-temp/body;
+    proxy_temp_path nginx-temp/proxy;
+    fastcgi_temp_path nginx-temp/fastcgi;
+    uwsgi_temp_path nginx-temp/uwsgi;
+    scgi_temp_path nginx-temp/scgi;
+    server {{
+        listen {listen} ssl;
+        ssl_certificate server.crt;
+        ssl_certificate_key server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        client_max_body_size 16m;  # Flower sends arrays in pieces of 5 MB
+        client_body_buffer_size 16m;
+        proxy_max_temp_file_size 0;
+        location /v1/fleet/ {{
+            limit_except POST {{ deny all; }}
+            proxy_pass https://{superlink}/v1/fleet/;  # with the path, so that nothing else can be asked for
+            proxy_http_version 1.1;
+            proxy_read_timeout 300s;
+            proxy_ssl_trusted_certificate ca.crt;
+            proxy_ssl_name localhost;
+            proxy_ssl_verify on;
+        }}
+        location / {{ return 403; }}
+    }}
+}}
+"""
+"""One port of a SuperLink serves nodes, operators and runs, and requires no credentials from operators. So it stays on
+loopback, behind nginx, which forwards only what nodes need: Flower's fleet interface."""
 
 
 def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) -> list[Path]:
@@ -52,6 +89,15 @@ def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) 
     for name, data in files.items():
         _write_new(folder / name, data, secret=not name.endswith((".crt", ".pub")))
     return [folder / name for name in files]
+
+
+def write_proxy(folder: Path, listen: str, superlink: str) -> Path:
+    """Write the configuration of nginx beside the keys of `write_keys`: nodes connect to the port (or address and port)
+    `listen`, and the SuperLink is at the address and port `superlink`, on loopback."""
+    (folder / "nginx-temp").mkdir(exist_ok=True)
+    path = folder / "nginx.conf"
+    path.write_text(NGINX.format(folder=folder.resolve(), listen=listen, superlink=superlink))
+    return path
 
 
 def commands(folder: Path, nodes: int, host: str, port: int = 8443, superlink: str = "127.0.0.1:8000") -> str:

@@ -15,7 +15,7 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.contributions import Stage
 from fedcmoo.download import Download
 from fedcmoo.engines.remote import Remote
-from fedcmoo.failures import FailureRule, Skip, Stop
+from fedcmoo.failures import Skip, Stop
 from fedcmoo.flower.client import MakeMethod, MakeProblem
 from fedcmoo.flower.transport import GridTransport
 from fedcmoo.history import Record
@@ -53,11 +53,6 @@ class RunSettings:
     pause: int = 5
     deadline: float = 600.0
     start_deadline: float = 120.0
-
-    @property
-    def failure_rule(self) -> FailureRule:
-        """The `on_failure` argument of `fit`."""
-        return Skip(self.min_replies, self.pause) if self.on_failure == "skip" else Stop()
 
     @classmethod
     def of(cls, context: Context) -> RunSettings:
@@ -107,7 +102,7 @@ def run(grid: Grid, context: Context, problem: MakeProblem, method: MakeMethod, 
         folder=folder,
         resume=settings.resume,
         acceptance=Acceptance(settings.max_norm),
-        on_failure=settings.failure_rule,
+        on_failure=Skip(settings.min_replies, settings.pause) if settings.on_failure == "skip" else Stop(),
         callbacks=[PrintRounds()],
         stages=stages,
         download=settings.download,

@@ -3,8 +3,6 @@
 It runs only this file, with only the standard library.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Template of a Flower app for a run's configuration: two short files, and one that defines the problem."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedcmoo.acceptance import Acceptance
@@ -114,21 +112,11 @@ Goes on after a crash: the same with `resume=true` added.
 """
 
 
-def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = None) -> list[Path]:
-    """Write an app for a run's configuration.
-
-    Args:
-        folder: created if it does not exist; must be empty.
-        config: the problem, method, rounds and so on.
-        settings: the run config; by default taken from `config`.
-
-    Returns:
-        The files.
-    """
+def write_app(folder: Path, config: RunConfig) -> list[Path]:
+    """Write an app for a run's configuration to a new or empty folder; returns the files."""
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"the folder of a new app must be empty, but {folder} is not")
-    settings = settings or run_settings(config)
-    names = {"package": PACKAGE, "config": run_config(settings)}
+    names = {"package": PACKAGE, "config": run_config(config)}
     files = {
         "pyproject.toml": PYPROJECT,
         "README.md": README,
@@ -144,12 +132,13 @@ def write_app(folder: Path, config: RunConfig, settings: RunSettings | None = No
     return [folder / name for name in (*files, f"{PACKAGE}/run.toml")]
 
 
-def run_settings(config: RunConfig) -> RunSettings:
-    """The run settings of a configuration. A federation always continues without clients that fail."""
+def run_config(config: RunConfig) -> str:
+    """The settings of a run in the format of Flower's run config, one per line. A federation always continues without
+    clients that fail."""
     if config.acceptance != Acceptance(max_norm=config.acceptance.max_norm):
         raise SettingsError(f"an app can set only acceptance.max_norm, but got {config.acceptance}; leave out the rest")
     rule = config.on_failure if isinstance(config.on_failure, Skip) else Skip()
-    return RunSettings(
+    settings = RunSettings(
         rounds=config.rounds,
         clients_per_round=config.clients_per_round,
         seed=config.seed,
@@ -160,9 +149,5 @@ def run_settings(config: RunConfig) -> RunSettings:
         min_replies=rule.min_replies,
         pause=rule.pause,
     )
-
-
-def run_config(settings: RunSettings) -> str:
-    """The settings in the format of Flower's run config, one per line."""
     table = {"clients_per_round": "none", "folder": "none"} | to_table(settings)
     return write_toml({key.replace("_", "-"): value for key, value in table.items()})

@@ -8,8 +8,6 @@ Flower's own in PATH, asks it to fork, and the fork runs the unchanged command: 
     python -m fedcmoo.flower.warm FOLDER      # put FOLDER in front of PATH
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
@@ -48,13 +46,8 @@ sys.exit(int(line.recv(16) or b"1"))  # the fork holds the other end
 
 
 class Warm:
-    """Stand-ins for some of Flower's commands in a folder, and the process that forks for them.
-
-    Args:
-        folder: the folder of the stand-ins.
-        commands: the names of the commands.
-        preload: modules to import in addition to Flower, torch and this library.
-    """
+    """Stand-ins for some of Flower's commands in a folder, and the process that forks for them. It imports Flower,
+    torch, this library and the modules `preload`."""
 
     def __init__(self, folder: Path, commands: Sequence[str] = ALL, preload: Sequence[str] = ()) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
@@ -91,12 +84,7 @@ class Warm:
 
 
 def run_node(arguments: Sequence[str], preload: Sequence[str] = ()) -> int:
-    """Run `flower-supernode` with warm client apps; returns its exit code.
-
-    Args:
-        arguments: the arguments of `flower-supernode`.
-        preload: modules that the apps import in addition to Flower, torch and this library.
-    """
+    """Run `flower-supernode` with these arguments and warm client apps; returns its exit code."""
     # Beside this Python first: its Flower is the one that the stand-ins run.
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command = shutil.which("flower-supernode", path=places)

@@ -5,8 +5,7 @@ from fedcmoo.gram.exact import Exact
 from fedcmoo.gram.one_way import OneWay
 from fedcmoo.gram.sketch import Sketch
 from fedcmoo.gram.sum_of_grams import SumOfGrams
-from fedcmoo.gram.two_way import TwoWay
-from fedcmoo.gram.two_way_as_run import TwoWayAsRun
+from fedcmoo.gram.two_way import TwoWay, TwoWayAsRun
 from fedcmoo.gram.unbiased import Unbiased
 
 GRAMS: dict[str, type[Gram]] = {

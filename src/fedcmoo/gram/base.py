@@ -54,12 +54,7 @@ class Gram(ABC):
 
     @abstractmethod
     def estimate(self, server: Server, *others: str) -> Estimate:
-        """Estimate G over the shared parameters.
-
-        Args:
-            server: the server.
-            others: contributions of the method to request at the same time.
-        """
+        """Estimate G over the shared parameters; `others` are contributions to request at the same time."""
 
 
 class OnePhase(Gram):
@@ -88,12 +83,8 @@ class OnePhase(Gram):
 def check_own(own: Tensor, sender: str, rest: Tensor | None = None) -> None:
     """Raise `BadMessageError` unless `own` (+ `rest`) is what h^T h of some h can be, up to rounding.
 
-    It must be symmetric, and |g_jk|² <= g_jj g_kk by the Cauchy-Schwarz inequality.
-
-    Args:
-        own: the matrix that a client sent, [M, M].
-        sender: the name of the client.
-        rest: the part that the server already has, [M, M]; None for zero.
+    It must be symmetric, and |g_jk|² <= g_jj g_kk by the Cauchy-Schwarz inequality. `own` is what a client sent, `rest`
+    the part that the server already has, both [M, M].
     """
     own64 = own.double()
     G = own64 if rest is None else own64 + rest.double()

@@ -1,7 +1,5 @@
 """The exact Gram matrix: every client uploads its whole Jacobian."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

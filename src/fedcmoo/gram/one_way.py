@@ -1,7 +1,5 @@
 """ApproxGramJacobian, one-way (Algorithm 3): the Gram matrix of the mean of compressed Jacobians."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The sum of the clients' own Gram matrices: almost no upload, but products of different clients are missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

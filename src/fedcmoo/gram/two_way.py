@@ -1,7 +1,5 @@
 """ApproxGramJacobian, two-way (Algorithm 5, appendix B): downloading the compressed sum corrects part of the error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,6 +19,9 @@ from fedcmoo.rounds import Ask, Server, Sizes
 from fedcmoo.settings import Named, registered, resolve_names
 from fedcmoo.sums import Sums
 from fedcmoo.types import Matrix
+
+CLEARLY_LARGER = 1.5
+"""The ratio of the norms of ĥ and R above which the product of the residuals is left out in `TwoWayAsRun`."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +164,52 @@ def difference_product(a: Tensor, b: Tensor, minus: Tensor) -> Tensor:
     for block in columns(a.shape[1]):
         total += (a[:, block] - minus[:, block]) @ (b[:, block] - minus[:, block]).T
     return total
+
+
+@dataclass(frozen=True)
+class TwoWayAsRun(TwoWay):
+    """`TwoWay` as in the authors' runs, with two differences that make it less exact (benchmarks/gram.md).
+
+    `compressed` is Σ_i ĥ_i^T (Q(Σ ĥ_j) - ĥ_i), with the sum as sent to clients instead of the server's own. And if the
+    compressed parts are not clearly larger than the residuals, `dropped` is estimated as (n - 1) Σ_i R_i^T R_i, as if
+    all clients had the same residual.
+    """
+
+    compressor: Named[Compressor] = registered(RandomizedSVD(), COMPRESSORS)
+
+    def contributions(self, batch_size: int | None) -> Mapping[str, Contribution]:
+        correction = CorrectionAndResidual(self.compressor, self.budget, batch_size)
+        return {**super().contributions(batch_size), "correction": correction}
+
+    def bounds(self, sums: Sums, sent: Tensor) -> dict[str, Tensor]:
+        r = residual_norms(sums)
+        return {**super().bounds(sums, sent), "residual": torch.outer(r, r)}
+
+    def combine(self, sums: Sums, corrections: Sums, sent: Tensor) -> Tensor:
+        scale = sums.P / corrections.P  # in case a client has failed since
+        own, residual, mixed = sums["own"].double(), corrections["residual"] * scale, corrections["mixed"] * scale
+        compressed = inner(sums["h"], sent) - sums["compressed_own"]
+        total = own + (compressed + compressed.T) / 2 + mixed + mixed.T
+        if sums["compressed_own"].trace() <= CLEARLY_LARGER**2 * residual.trace():
+            total += (sums.count - 1) * residual
+        return total
+
+
+@dataclass(frozen=True)
+class CorrectionAndResidual(Correction):
+    """R_i^T (Q(Σ ĥ_j) - ĥ_i) and R_i^T R_i."""
+
+    def compute(self, client: Client, message: Message) -> Arrays:
+        h, compressed, compressed_sum = self.jacobians(client, message)
+        mixed = difference_product(h, compressed_sum, minus=compressed)
+        residual = difference_product(h, h, minus=compressed)
+        return {"mixed": mixed.float(), "residual": residual.float()}
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        square = Field((sizes.M, sizes.M), degree=2)
+        return {"mixed": square, "residual": square}
+
+    def decode(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
+        arrays = super().decode(payload, sizes, sender)
+        check_own(arrays["residual"], sender)
+        return arrays

@@ -1,7 +1,5 @@
 """ApproxGramJacobian-T (appendix F.2): an unbiased estimate from two independent cohorts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar

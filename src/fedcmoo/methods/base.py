@@ -28,6 +28,9 @@ from fedcmoo.types import Matrix, Vector
 from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import RememberingWeights, Rule, weigh
 
+STATE = "optimizer/"
+"""The prefix of the names of the server's optimizer's state in the server's memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
@@ -46,6 +49,9 @@ class Method(ABC):
     """
 
     title: ClassVar[str]
+    """One line for `fedcmoo list`."""
+    display_name: ClassVar[str | None] = None
+    """The method's name in tables and figures; None for that of its class."""
 
     client_lr: float = 0.3
     server_lr: float = 1.0
@@ -76,7 +82,7 @@ class Method(ABC):
     @classmethod
     def label(cls) -> str:
         """The method's name in tables and figures."""
-        return cls.__name__
+        return cls.display_name or cls.__name__
 
     @abstractmethod
     def contributions(self) -> Mapping[str, Contribution]:
@@ -118,8 +124,16 @@ class Method(ABC):
         """The server's side of one round."""
 
     def descend(self, server: Server, direction: Tensor, sums: Sums) -> None:
-        """Take the server's step: x <- x - η_s * direction for SGD; `sums` are those of local training."""
-        server.descend(direction, sums, self.server_lr * self.rate(server.round), self.server)
+        """Take the server's step: x <- x - η_s * direction for SGD. The state of the optimizer is part of the server's
+        memory. Buffers become the mean of those in the sums of local training, counters those of the newest reply."""
+        # Copies, since a checkpoint may still hold the arrays of the last round.
+        state = {n.removeprefix(STATE): a.clone() for n, a in server.memory.items() if n.startswith(STATE)}
+        self.server.step(server.x, direction, self.server_lr * self.rate(server.round), state)
+        server.memory |= {STATE + name: array for name, array in state.items()}
+        if "buffers" in sums.totals:
+            server.buffers = sums.mean("buffers")
+        if "counters" in sums.totals:
+            server.counters = sums["counters"]
 
     def rate(self, t: int) -> float:
         """The factor on the server's learning rate in round t, counted from 0: 1 up to round a, then 1 / (b - a) less

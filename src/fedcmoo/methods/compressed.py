@@ -1,7 +1,5 @@
 """Compression of the updates that clients send to the server."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

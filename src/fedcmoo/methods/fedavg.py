@@ -1,7 +1,5 @@
 """FedAvg on the average loss, or on any fixed weighting of the objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FedCMOO: federated communication-efficient multi-objective optimization (Algorithm 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self

@@ -1,7 +1,5 @@
 """FedCMOO-Pref: FedCMOO with a user's preference between the losses (Algorithm 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
@@ -12,8 +10,8 @@ from fedcmoo.contributions import Contribution
 from fedcmoo.gram import GRAMS, Gram, Sketch, check_gram, one_phase
 from fedcmoo.gram.base import GRAM_SHARE
 from fedcmoo.methods.base import WeightedLoss, is_known, is_usable
-from fedcmoo.methods.losses import Losses
 from fedcmoo.methods.one_trip import Trips, check_trips, take_last_gram, train_and_measure
+from fedcmoo.methods.scalarized import LAST_LOSSES, Losses
 from fedcmoo.rounds import Ask, Round, Server
 from fedcmoo.settings import Named, registered
 from fedcmoo.sums import Sums
@@ -53,6 +51,7 @@ class FedCMOOPref(WeightedLoss):
     """
 
     title: ClassVar[str] = "FedCMOO towards the ratios of losses that a user prefers"
+    display_name = "FedCMOO-Pref"
 
     preference: Sequence[float] | None = None
     gram: Named[Gram] = registered(Sketch(), GRAMS)
@@ -60,10 +59,6 @@ class FedCMOOPref(WeightedLoss):
     inertia: float = 0.0
     losses: Literal["all", "batch"] = "all"
     trips: Trips = 2
-
-    @classmethod
-    def label(cls) -> str:
-        return "FedCMOO-Pref"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,9 +106,9 @@ class FedCMOOPref(WeightedLoss):
         """Run lines 5 to 14 with one ask: w comes from the last G and losses; clients that train send new ones."""
         G = take_last_gram(server)
         if G is not None:
-            self.reweigh(server, server.memory["last-losses"], G)
+            self.reweigh(server, server.memory[LAST_LOSSES], G)
         sums = yield from train_and_measure(server, self.training_message(server), one_phase(self.gram), "losses")
-        server.memory["last-losses"] = sums.objective_mean("losses/losses")
+        server.memory[LAST_LOSSES] = sums.objective_mean("losses/losses")
         return sums
 
     def reweigh(self, server: Server, losses: Tensor, G: Matrix) -> None:

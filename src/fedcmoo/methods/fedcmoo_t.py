@@ -1,7 +1,5 @@
 """FedCMOO-T: the version of FedCMOO that the convergence theorem is about (appendix F.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,10 +25,7 @@ class FedCMOOT(FedCMOO):
     """
 
     title: ClassVar[str] = "FedCMOO as the theorem has it: an unbiased Gram matrix, one weight step a round"
+    display_name = "FedCMOO-T"
 
     gram: Named[Gram] = registered(Unbiased(), GRAMS)
     weights: Named[Rule] = registered(FindWeights(beta=0.05, iterations=1, scale_free=False), WEIGHTS)
-
-    @classmethod
-    def label(cls) -> str:
-        return "FedCMOO-T"

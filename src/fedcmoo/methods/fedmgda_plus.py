@@ -1,7 +1,5 @@
 """FedMGDA+: multi-gradient descent over clients, where each client is an objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -43,16 +41,13 @@ class FedMGDAPlus(FedAvg):
     """
 
     title: ClassVar[str] = "every client an objective: min-norm weights, near equal ones, of normalized updates"
+    display_name = "FedMGDA+"
 
     epsilon: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         NearEqual(self.epsilon)  # find an invalid epsilon before work starts
-
-    @classmethod
-    def label(cls) -> str:
-        return "FedMGDA+"
 
     def contributions(self) -> Mapping[str, Contribution]:
         return {"train": EachUpdate(**vars(self.training(reuse_jacobian=False)))}

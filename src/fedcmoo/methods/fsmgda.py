@@ -1,7 +1,5 @@
 """FSMGDA: federated stochastic multi-gradient descent, the baseline with M uploads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

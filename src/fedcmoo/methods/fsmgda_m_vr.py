@@ -1,7 +1,5 @@
 """FSMGDA-M-VR: FSMGDA with momentum-based variance reduction for each objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from fedcmoo.client import Client, Correct
 from fedcmoo.contributions import Contribution
-from fedcmoo.drift.mvr import carried_over
+from fedcmoo.drift import LAST_MODEL, carried_over
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.fsmgda import FSMGDA, TrainEach
 from fedcmoo.optimizers import SGD
@@ -19,7 +17,6 @@ from fedcmoo.rounds import Server
 from fedcmoo.validation import below_one
 
 DIRECTIONS = "fsmgda-m-vr"
-LAST_MODEL = "last-model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +38,9 @@ class FSMGDAMVR(FSMGDA):
     """
 
     title: ClassVar[str] = "FSMGDA with momentum-based variance reduction for each objective"
+    display_name = "FSMGDA-M-VR"
 
     beta: float = 0.9
-
-    @classmethod
-    def label(cls) -> str:
-        return "FSMGDA-M-VR"
 
     def __post_init__(self) -> None:
         super().__post_init__()

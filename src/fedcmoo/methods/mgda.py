@@ -1,7 +1,5 @@
 """MGDA, the multi-gradient descent algorithm, as on centralized data (appendix A)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Rounds with one trip: the contributions to G are sent with the updates, and G gives the weights of the next round."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Literal
 

@@ -1,16 +1,16 @@
 """Scalarized: FedAvg with weights computed from the losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedcmoo.contributions import Contribution
-from fedcmoo.messages import Message
+import torch
+
+from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import WeightedLoss
-from fedcmoo.methods.losses import Losses
-from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.settings import Named, registered
 from fedcmoo.types import Vector
 from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
@@ -60,3 +60,17 @@ class Scalarized(WeightedLoss):
         sums = yield Ask({"losses": Message(), "train": self.training_message(server)})
         server.memory[LAST_LOSSES] = sums.objective_mean("losses/losses")
         self.finish(server, sums.part("train"))
+
+
+@dataclass(frozen=True)
+class Losses(Contribution):
+    """The client's losses, float64 [M]: means over all of its data, or over its first batch of the round."""
+
+    batch_size: int | None
+    whole_data: bool
+
+    def compute(self, client: Client, message: Message) -> Arrays:
+        return {"losses": client.losses() if self.whole_data else client.batch_losses(self.batch_size)}
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"losses": Field((sizes.M,), torch.float64, clippable=False)}

@@ -1,7 +1,5 @@
 """The convolutional network of CIFAR10+MNIST."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor, nn

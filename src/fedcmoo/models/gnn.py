@@ -1,7 +1,5 @@
 """The graph network of QM9."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """The LeNet-like network of MultiMNIST, MNIST+FMNIST and the two-digit problem."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor, nn

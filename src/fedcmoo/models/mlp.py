@@ -1,7 +1,5 @@
 """A small network for tabular data: one hidden layer shared by all objectives, and a linear head for each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

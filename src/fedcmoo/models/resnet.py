@@ -3,8 +3,6 @@
 Group normalisation keeps no batch statistics, which would differ between clients with skewed data.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor, nn

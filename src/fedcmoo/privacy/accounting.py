@@ -6,8 +6,6 @@ Gaussian mechanism with
     z = (Σ_c z_c^-2)^-1/2.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -66,13 +64,7 @@ def check_target(epsilon: float, delta: float) -> None:
 
 @dataclass
 class Accountant:
-    """The released rounds of a run, and their privacy cost.
-
-    Args:
-        sampling: how cohorts are drawn.
-        epsilon, delta: the budget.
-        rounds: the number of rounds released with each noise multiplier.
-    """
+    """The number of rounds of a run released with each noise multiplier, and their privacy cost within a budget."""
 
     sampling: Sampling
     epsilon: float

@@ -1,4 +1,4 @@
-"""Cryptographically secure Gaussian noise.
+"""Cryptographically secure random numbers: Gaussian noise, and the keystreams that it and masks come from.
 
 Each array of noise comes from a ChaCha20 keystream under a fresh key of 256 bits from the operating system, so it is
 unpredictable even given the run's seed and all earlier noise. Noise is drawn and added in float64, and the result is
@@ -6,17 +6,19 @@ rounded to the precision of the sum. Attacks on the floating-point representatio
 that.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcmoo.privacy.stream import KEY, keystream
+from fedcmoo.optional import require
 from fedcmoo.types import Vector
+
+KEY = 32
+"""Bytes of a key."""
 
 BLOCK = 2**20
 """The number of noise entries drawn at a time, under one key."""
@@ -43,3 +45,11 @@ def gaussian(key: bytes, count: int) -> Vector:
     angle = 2 * math.pi * uniform[pairs:]
     normal: Vector = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return normal[:count]
+
+
+def keystream(key: bytes, words: int) -> NDArray[np.uint32]:
+    """The first words of the ChaCha20 keystream of a key, which is used once: without the key, they look uniform."""
+    ciphers = require("cryptography.hazmat.primitives.ciphers", "privacy")
+    encryptor = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    stream: NDArray[np.uint32] = np.frombuffer(encryptor.update(bytes(4 * words)), dtype="<u4")
+    return stream

@@ -4,8 +4,6 @@ secure sums.
 The server keeps the replies of a cohort until all have arrived, so memory grows with the cohort.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,6 +24,9 @@ from fedcmoo.sums import Sums
 
 COLUMNS = 2**16
 """The number of columns sorted at a time."""
+
+STEPS, TOLERANCE = 100, 1e-6
+"""The geometric median: the maximum number of steps, and the last one's length, as a share of the median distance."""
 
 EQUAL = "a robust mean needs clients that own all objectives and have equal weights, but some do not"
 
@@ -75,6 +76,13 @@ class TrimmedMean(RobustMean):
 
     Args:
         trim: the share of clients, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
+
+    References:
+        Yin, Chen, Ramchandran and Bartlett. Byzantine-robust distributed learning: towards optimal statistical rates.
+        ICML 2018.
+
+    >>> TrimmedMean(trim=0.25).mean(torch.tensor([[1.0], [2.0], [3.0], [1e9]]))
+    tensor([2.5000])
     """
 
     trim: float = 0.2
@@ -84,16 +92,33 @@ class TrimmedMean(RobustMean):
             raise ValueError(f"trim must be from 0 to below 1/2, but got {self.trim}")
 
     def mean(self, rows: Tensor) -> Tensor:
-        return trimmed_mean(rows, self.trim)
+        n = len(rows)
+        left_out = math.ceil(self.trim * n - 1e-9)
+        if 2 * left_out >= n:
+            raise ValueError(f"trim must leave an entry of each coordinate, but {self.trim} leaves none of {n}")
+        blocks = (
+            block.sort(dim=0).values[left_out : n - left_out].mean(dim=0) for block in torch.split(rows, COLUMNS, dim=1)
+        )
+        return torch.cat(list(blocks))
 
 
 @dataclass(frozen=True)
 class GeometricMedian(RobustMean):
-    """The geometric median of the means of blocks of clients.
+    """The geometric median of the means of blocks of clients: the point with the least sum of distances to them.
+
+    A minority of the points, however far away, moves it by a bounded distance.
 
     Args:
         blocks: the number of blocks; the mean is robust as long as most of them have no hostile client. None for one
             client per block.
+
+    References:
+        Chen, Su and Xu. Distributed statistical machine learning in adversarial settings: Byzantine gradient descent.
+        POMACS 2017.
+        Vardi and Zhang. The multivariate L1-median and associated data depth. PNAS 2000.
+
+    >>> GeometricMedian().mean(torch.tensor([[0.0], [1.0], [1e9]]))
+    tensor([1.])
     """
 
     blocks: int | None = None
@@ -105,72 +130,24 @@ class GeometricMedian(RobustMean):
     def mean(self, rows: Tensor) -> Tensor:
         if self.blocks is not None and len(rows) > self.blocks:
             rows = torch.stack([block.mean(dim=0) for block in torch.tensor_split(rows, self.blocks)])
-        return geometric_median(rows)
+        points = rows.double()
+        median = points.median(dim=0).values
+        for _ in range(STEPS):  # of Weiszfeld's algorithm
+            distances = torch.linalg.vector_norm(points - median, dim=1)
+            apart = distances > 0
+            if not apart.any():
+                break
+            pulls = torch.where(apart, 1 / distances, 0)
+            target = (pulls @ points) / pulls.sum()
+            # If the iterate is at a point, that point holds it back with weight 1 (Vardi and Zhang).
+            force = torch.linalg.vector_norm(pulls @ (points - median)).item()
+            held = int((~apart).sum())
+            step = max(0.0, 1 - held / force if force > 0 else 0.0) * (target - median)
+            median = median + step
+            if torch.linalg.vector_norm(step) <= TOLERANCE * distances.median():
+                break
+        return median.to(rows)
 
 
 ROBUST: dict[str, type[RobustMean]] = {"trimmed-mean": TrimmedMean, "geometric-median": GeometricMedian}
 """By name, for configurations."""
-
-
-def trimmed_mean(replies: Tensor, trim: float) -> Tensor:
-    """The mean of each coordinate without its largest and smallest entries: [n, d] -> [d].
-
-    Args:
-        replies: the clients' arrays, one per row.
-        trim: the share of entries, below 1/2, to leave out at each end, and of hostile clients that is tolerated.
-
-    References:
-        Yin, Chen, Ramchandran and Bartlett. Byzantine-robust distributed learning: towards optimal statistical rates.
-        ICML 2018.
-
-    >>> trimmed_mean(torch.tensor([[1.0], [2.0], [3.0], [1e9]]), trim=0.25)
-    tensor([2.5000])
-    """
-    if not 0 <= trim < 0.5:
-        raise ValueError(f"trim must be from 0 to below 1/2, but got {trim}")
-    n = len(replies)
-    left_out = math.ceil(trim * n - 1e-9)
-    if 2 * left_out >= n:
-        raise ValueError(f"trim must leave an entry of each coordinate, but {trim} leaves none of {n}")
-    blocks = (
-        block.sort(dim=0).values[left_out : n - left_out].mean(dim=0) for block in torch.split(replies, COLUMNS, dim=1)
-    )
-    return torch.cat(list(blocks))
-
-
-def geometric_median(points: Tensor, tolerance: float = 1e-6, steps: int = 100) -> Tensor:
-    """The point with the least sum of distances to all points, by Weiszfeld's algorithm: [n, d] -> [d].
-
-    A minority of the points, however far away, moves it by a bounded distance. The points may be single replies or the
-    means of blocks of clients; with blocks, the median is robust as long as most of them have no hostile client.
-
-    Args:
-        points: the points, one per row.
-        tolerance: stop when a step is shorter than this share of the median distance.
-        steps: the maximum number of steps.
-
-    References:
-        Chen, Su and Xu. Distributed statistical machine learning in adversarial settings: Byzantine gradient descent.
-        POMACS 2017.
-        Vardi and Zhang. The multivariate L1-median and associated data depth. PNAS 2000.
-
-    >>> geometric_median(torch.tensor([[0.0], [1.0], [1e9]]))
-    tensor([1.])
-    """
-    points64 = points.double()
-    median = points64.median(dim=0).values
-    for _ in range(steps):
-        distances = torch.linalg.vector_norm(points64 - median, dim=1)
-        apart = distances > 0
-        if not apart.any():
-            break
-        pulls = torch.where(apart, 1 / distances, 0)
-        target = (pulls @ points64) / pulls.sum()
-        # If the iterate is at a point, that point holds it back with weight 1 (Vardi and Zhang).
-        force = torch.linalg.vector_norm(pulls @ (points64 - median)).item()
-        held = int((~apart).sum())
-        step = max(0.0, 1 - held / force if force > 0 else 0.0) * (target - median)
-        median = median + step
-        if torch.linalg.vector_norm(step) <= tolerance * distances.median():
-            break
-    return median.to(points)

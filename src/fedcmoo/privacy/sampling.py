@@ -5,8 +5,6 @@ Cohorts are drawn from the operating system's randomness: amplification by sampl
 secret, and every node knows the seed of the run.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

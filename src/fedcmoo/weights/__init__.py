@@ -2,16 +2,14 @@
 
 from fedcmoo.weights.at_least_equal import AtLeastEqual
 from fedcmoo.weights.base import WEIGHTS, RememberingWeights, Rule, Weights, check_rule, weigh
-from fedcmoo.weights.find_weights import FindWeights
+from fedcmoo.weights.find_weights import FindWeights, project_on_simplex
 from fedcmoo.weights.find_weights_pref import Fallback, FindWeightsPref, PreferenceWeights
 from fedcmoo.weights.min_norm import MinNorm, min_norm
 from fedcmoo.weights.near_equal import NearEqual
 from fedcmoo.weights.normalized import Normalized
 from fedcmoo.weights.preference import check_preference, non_uniformity
 from fedcmoo.weights.projection import DualProj, UPGrad
-from fedcmoo.weights.simplex import project_on_simplex
-from fedcmoo.weights.torchjd import TorchJD
-from fedcmoo.weights.torchjd_rules import TORCHJD
+from fedcmoo.weights.torchjd import TORCHJD, TorchJD
 
 WEIGHTS |= {
     "at-least-equal": AtLeastEqual,

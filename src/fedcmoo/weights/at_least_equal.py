@@ -1,7 +1,5 @@
 """AtLeastEqual: the weights of FedAvg, raised for the objectives that averaging neglects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,13 +1,12 @@
 """The interface of weighting rules."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
 
 from fedcmoo.types import Matrix, Vector
+from fedcmoo.weights.torchjd import TorchJD, refuse_what_needs_more
 
 
 class Weights(Protocol):
@@ -35,8 +34,6 @@ WEIGHTS: dict[str, type[Weights]] = {}
 def check_rule(rule: Rule) -> None:
     """Raise unless the object is a rule that needs only a Gram matrix; called before work starts."""
     if isinstance(rule, nn.Module):
-        from fedcmoo.weights.torchjd import refuse_what_needs_more
-
         refuse_what_needs_more(rule)
     elif not callable(rule):
         raise TypeError(f"weights must be a rule (w, G) -> w, but got {rule!r}")
@@ -45,8 +42,6 @@ def check_rule(rule: Rule) -> None:
 def weigh(rule: Rule, w: Vector, G: Matrix, memory: dict[str, Tensor]) -> Vector:
     """The weights [M] computed by a rule of any kind; an error if they are not M finite numbers."""
     if isinstance(rule, nn.Module):
-        from fedcmoo.weights.torchjd import TorchJD
-
         rule = TorchJD(rule)
     found = rule.remember(w, G, memory) if isinstance(rule, RememberingWeights) else rule(w, G)
     try:

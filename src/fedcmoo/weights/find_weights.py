@@ -1,13 +1,11 @@
 """FindWeights (Algorithm 2): projected-gradient steps towards the min-norm weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcmoo.types import Matrix, Vector
-from fedcmoo.weights.simplex import project_on_simplex
+from fedcmoo.validation import at_least_one, not_negative
 
 EPSILON = 1e-5
 """Added so that the scale of vanishing gradients is not zero."""
@@ -36,10 +34,8 @@ class FindWeights:
     scale_free: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"beta must be zero or positive, but got {self.beta}")
-        if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1, but got {self.iterations}")
+        not_negative(beta=self.beta)
+        at_least_one(iterations=self.iterations)
 
     def __call__(self, w: Vector, G: Matrix) -> Vector:
         """The new weights [M], from the old ones [M] and the Gram matrix [M, M]."""
@@ -57,3 +53,25 @@ def unit_scale(G: Matrix) -> Matrix:
     """G [M, M] divided by the squared mean of sqrt(diag(G) + EPSILON), about the mean length of the M gradients."""
     scaled: Matrix = G / np.sqrt(np.maximum(np.diag(G), 0) + EPSILON).mean() ** 2
     return scaled
+
+
+def project_on_simplex(v: Vector) -> Vector:
+    """The point of {w : w >= 0, Σ w = 1} nearest to v [M]: max(v - θ, 0), with the one θ that makes it sum to 1.
+
+    >>> project_on_simplex(np.array([0.5, 0.7])).round(6).tolist()
+    [0.4, 0.6]
+    >>> project_on_simplex(np.array([2.0, 0.0, -1.0])).tolist()
+    [1.0, 0.0, 0.0]
+
+    References:
+        Held, Wolfe and Crowder. Validation of subgradient optimization. Mathematical Programming, 1974.
+    """
+    theta = (v.sum() - 1) / len(v)
+    if v.min() > theta:  # nothing is cut off: the usual case inside the loop of find_weights
+        inside: Vector = v - theta
+        return inside
+    descending = np.sort(v)[::-1]
+    thetas = (np.cumsum(descending) - 1) / np.arange(1, len(v) + 1)
+    support = np.count_nonzero(descending > thetas)
+    w: Vector = np.maximum(v - thetas[support - 1], 0)
+    return w

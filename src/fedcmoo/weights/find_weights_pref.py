@@ -1,7 +1,5 @@
 """FindWeightsPref (algorithms 4 and 7): the weights of FedCMOO-Pref, from a linear program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -9,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedcmoo.types import Matrix, Vector
+from fedcmoo.validation import check_literals, not_negative
 from fedcmoo.weights.min_norm import min_norm
 from fedcmoo.weights.preference import non_uniformity, scaled_shares
 
@@ -86,14 +85,12 @@ class FindWeightsPref:
     descent: Literal["constrained", "relaxed"] = "constrained"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold < float("inf"):
-            raise ValueError(f"threshold must be zero or positive, but got {self.threshold}")
+        not_negative(threshold=self.threshold)
+        check_literals(self)
         if not 0 < self.near_worst <= 1:
             raise ValueError(f"near_worst must be above 0 and at most 1, but got {self.near_worst}")
         if not 0 <= self.even_share <= 1:
             raise ValueError(f"even_share must be from 0 to 1, but got {self.even_share}")
-        if self.descent not in ("constrained", "relaxed"):
-            raise ValueError(f"descent must be 'constrained' or 'relaxed', but got {self.descent!r}")
 
     def __call__(self, r: Vector, losses: Vector, G: Matrix) -> PreferenceWeights:
         """The new weights, from the preference r [M], the losses F(x) [M] and the Gram matrix G [M, M]."""

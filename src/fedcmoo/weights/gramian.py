@@ -1,7 +1,5 @@
 """Repair of noisy estimates of a Gram matrix, for rules that need a positive semidefinite one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcmoo.types import Matrix, Vector

@@ -1,7 +1,5 @@
 """The exact min-norm weights of MGDA."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

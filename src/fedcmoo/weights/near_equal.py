@@ -1,7 +1,5 @@
 """Min-norm weights restricted to a neighbourhood of equal weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Normalized: any rule applied to gradients of length one, so that the scale of a loss has no effect on training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

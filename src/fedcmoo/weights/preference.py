@@ -1,7 +1,5 @@
 """Preferences: the ratios that a user wants between the losses, and how far the losses are from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

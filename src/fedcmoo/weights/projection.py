@@ -1,7 +1,5 @@
 """DualProj and UPGrad: gradients projected onto the directions in which no objective gets worse, to first order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

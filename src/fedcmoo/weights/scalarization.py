@@ -4,8 +4,6 @@ A scalarization S(F) combines the M losses F into one number. Descent on it is d
 ∂S/∂F_k, divided here by the sum of absolute values, so that a learning rate means the same for every rule.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -14,13 +14,7 @@ from fedcmoo.problem import Problem
 
 
 class Loopback:
-    """Nodes that are created anew for every packet, as in frameworks that start a process for each message.
-
-    Args:
-        folder: the folder of the nodes' files.
-        problem, method, stages: of the run.
-        nodes: the number of nodes.
-    """
+    """Nodes that are created anew for every packet, as in frameworks that start a process for each message."""
 
     def __init__(
         self, folder: Path, problem: Problem, method: Method, nodes: int = 2, stages: Sequence[Stage] = ()

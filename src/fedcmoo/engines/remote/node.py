@@ -1,7 +1,5 @@
 """The node's side of a federation: it replies for the clients whose data it holds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +8,6 @@ from pathlib import Path
 import torch
 
 from fedcmoo.contributions import Channels
-from fedcmoo.engines.remote.identity import Identity
 from fedcmoo.engines.remote.nodes import describe
 from fedcmoo.engines.remote.protocol import (
     Answer,
@@ -23,7 +20,7 @@ from fedcmoo.engines.remote.protocol import (
     largest_message,
     share_text,
 )
-from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeStore
+from fedcmoo.engines.remote.store import CachingWorker, Identity, Memories, ModelCache, NodeStore
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
@@ -39,8 +36,7 @@ class Node:
     """One node: its clients, their worker and its files.
 
     Args:
-        problem: the problem; only the data of this node's clients are needed.
-        channels: the channels of the method's contributions.
+        problem, channels: of the run; only the data of this node's clients are needed.
         partition, partitions: the node's number, and the number of nodes.
         cache: identifies node and run for the data kept between the asks of a round.
         folder: the folder of the node's files; None for the system's temporary folder.
@@ -65,8 +61,7 @@ class Node:
         self.identity = Identity(self.store.path)
         secure = secure_of(channels)
         if secure is not None:
-            from fedcmoo.privacy.secure.party import Party  # needs the extra `privacy`
-            from fedcmoo.privacy.secure.peers import Peers
+            from fedcmoo.privacy.secure.party import Party, Peers  # needs the extra `privacy`
 
             peers = None if secure.nodes else Peers(self.store.path, partitions)
             self.worker.party = Party(secure, channels, self.worker.sizes, self.identity.key, self.worker.cache, peers)

@@ -13,16 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from fedcmoo.engines.remote.identity import is_signed
-from fedcmoo.engines.remote.protocol import (
-    VERSION,
-    Packet,
-    check_version,
-    clients_of,
-    entry,
-    list_entry,
-    read_share,
-)
+from fedcmoo.engines.remote.protocol import VERSION, Packet, clients_of, entry, read, read_share, written
+from fedcmoo.engines.remote.store import is_signed
 from fedcmoo.failures import bounded
 from fedcmoo.messages import BadMessageError
 from fedcmoo.ownership import Share
@@ -72,7 +64,7 @@ class NodeInfo:
 
     def pack(self, signature: str) -> Packet:
         """The answer to "hello", with a signature of `claim`."""
-        return Packet({"protocol": VERSION, **asdict(self), "shares": list(self.shares), "signature": signature})
+        return Packet({**written(self), "signature": signature})
 
     def claim(self, challenge: str) -> str:
         """The text that a node signs: its place, its clients' shares, and a text chosen by the server."""
@@ -81,12 +73,8 @@ class NodeInfo:
     @classmethod
     def unpack(cls, packet: Packet, challenge: str) -> NodeInfo:
         """Read and check what `pack` wrote."""
-        values = packet.values
-        check_version(values)
-        partition, partitions, N = (entry(values, name, int) for name in ("partition", "partitions", "N"))
-        objectives, sizes, key = (entry(values, name, str) for name in ("objectives", "sizes", "key"))
-        info = cls(partition, partitions, N, objectives, sizes, key, list_entry(values, "shares", str))
-        if not is_signed(info.key, info.claim(challenge), entry(values, "signature", str)):
+        info = read(cls, packet.values)
+        if not is_signed(info.key, info.claim(challenge), entry(packet.values, "signature", str)):
             raise BadMessageError("a node must sign the server's challenge with its key, but the signature is wrong")
         return info
 
@@ -99,13 +87,7 @@ def describe(problem: Problem, sizes: Sizes, partition: int = 0, partitions: int
 
 
 class NodeRegistry:
-    """The nodes of a federation, by the clients that they hold.
-
-    Args:
-        transport: how to reach nodes.
-        problem: the server's problem.
-        mismatch: returns the reason to refuse a node, or None.
-    """
+    """The nodes of a federation, by the clients that they hold; `mismatch` is the reason to refuse one, or None."""
 
     def __init__(self, transport: Transport, problem: Problem, mismatch: Callable[[NodeInfo], str | None]) -> None:
         self.transport, self.problem, self.mismatch = transport, problem, mismatch

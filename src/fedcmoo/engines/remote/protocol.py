@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
 
@@ -33,6 +33,7 @@ CLIENT_BYTES = 512
 
 Value = int | str | bool | list[int] | list[str]
 T = TypeVar("T", int, str, bool)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -77,29 +78,13 @@ class NodeRequest:
 
     def pack(self, messages: bytes, model: bytes | None, own: Mapping[int, bytes] = MappingProxyType({})) -> Packet:
         """Encode the request with messages, model (unless the node has it), and messages to single clients."""
-        values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
         blobs = {"messages": messages} if model is None else {"messages": messages, "model": model}
-        return Packet({"protocol": VERSION, **values}, {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})
+        return Packet(written(self), {**blobs, **{f"own-{i}": own[i] for i in self.clients if own}})
 
     @classmethod
     def unpack(cls, packet: Packet, sizes: Sizes) -> tuple[NodeRequest, dict[str, Message], State | None]:
         """Read and check what `pack` wrote; returns the request, the message to each contribution, and the model."""
-        values = packet.values
-        check_version(values)
-        request = cls(
-            token=entry(values, "token", str),
-            run=entry(values, "run", str),
-            seed=entry(values, "seed", int),
-            round=entry(values, "round", int),
-            version=entry(values, "version", str),
-            names=list_entry(values, "names", str),
-            clients=list_entry(values, "clients", int),
-            memories=list_entry(values, "memories", str),
-            keep=list_entry(values, "keep", str),
-            shares=list_entry(values, "shares", str),
-            scales=list_entry(values, "scales", str),
-            trip=entry(values, "trip", str),
-        )
+        request = read(cls, packet.values)
         if len(request.memories) != len(request.clients):
             raise BadMessageError(f"a request must have {len(request.clients)} memories, but has {request.memories}")
         if "messages" not in packet.blobs:
@@ -162,12 +147,8 @@ class Answer:
 
 
 def largest_message(sizes: Sizes, N: int = 0) -> int:
-    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.)
-
-    Args:
-        sizes: of the model.
-        N: the number of clients, if the message may have data for each.
-    """
+    """More bytes than any message of a method needs: four times M updates. (A Jacobian with indices has three.) With N,
+    the message may also have data for each of N clients."""
     return 4 * sizes.M * sizes.model_bytes + HEADER + CLIENT_BYTES * N
 
 
@@ -188,6 +169,22 @@ def entry(values: Mapping[str, Value], name: str, kind: type[T]) -> T:
     if type(value) is not kind:
         raise BadMessageError(f"{name!r} must be of type {kind.__name__}, but is {value!r:.80}")
     return value
+
+
+def written(record: Any) -> dict[str, Value]:
+    """The fields of a dataclass, and the version of this protocol, as values of a packet."""
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(record).items()}
+    return {"protocol": VERSION, **values}
+
+
+def read(cls: type[R], values: Mapping[str, Value]) -> R:
+    """Read and check what `written` made of an object of this class; its fields are plain values or tuples of them."""
+    check_version(values)
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(cls).items():
+        kinds = get_args(hint)
+        found[name] = list_entry(values, name, kinds[0]) if kinds else entry(values, name, hint)
+    return cls(**found)
 
 
 def check_version(values: Mapping[str, Value]) -> None:

@@ -1,11 +1,15 @@
-"""A node's files: the model, gradients between the asks of a round, and its clients' memories.
+"""A node's files: the model, gradients between the asks of a round, its clients' memories, and its key.
 
 Some frameworks start a new process for every message, so no state may be kept in a process. Each file has a token that
 identifies its model, round and run: data of another one are never used. Only the node's user can read the files.
+
+The node signs with its key when the server asks for its identity. The server binds clients to the first key that claims
+them, so no other node can take over these clients, while a restarted node is recognised.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -16,26 +20,25 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import safetensors.torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedcmoo.files import remove_unfinished, write_atomically
+from fedcmoo.files import reading, remove_unfinished, write_atomically
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
+from fedcmoo.privacy.secure import keys
 from fedcmoo.worker import Request, Worker
 
 DAY = 24 * 3600
+IDENTITY = "identity.key"
 FORGET_AFTER = {"cache": DAY, "memory": 90 * DAY}
 """Seconds without use after which the folder of a run is deleted, by the kind of its contents."""
 
 
 class NodeStore:
-    """The files of one node.
-
-    Args:
-        parent: the folder of the user's files; None for the system's temporary folder.
-    """
+    """The files of one node, in the folder `parent`; None for the system's temporary folder."""
 
     def __init__(self, parent: Path | None) -> None:
         self.path = (parent or Path(tempfile.gettempdir())) / f"fedcmoo-{os.getuid()}"
@@ -94,7 +97,7 @@ class ModelCache(Folder):
     def read_model(self, version: str) -> State | None:
         """The model of this version."""
         arrays = self.read("model", version)
-        return None if arrays is None else State(arrays["x"], arrays["buffers"], arrays["counters"])
+        return None if arrays is None else State(**arrays)
 
 
 class Memories(Folder):
@@ -139,3 +142,35 @@ class CachingWorker(Worker):
         if first is not None and kept is None:
             self.cache.write(name, token, {"J": first.J, "buffers": first.buffers, "counters": first.counters})
         return result
+
+
+class Identity:
+    """The Ed25519 key of a node, in a file that only its user can read; created there if there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / IDENTITY
+        if not path.exists():
+            with tempfile.NamedTemporaryFile(dir=folder) as file:  # only its user can read it
+                file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+                file.flush()
+                with contextlib.suppress(FileExistsError):  # another process of this node was faster
+                    os.link(file.name, path)  # the complete key, or none
+        with reading(path):
+            self.key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+    @property
+    def public(self) -> str:
+        """The public key, in hexadecimal digits."""
+        return self.key.public_key().public_bytes_raw().hex()
+
+    def sign(self, text: str) -> str:
+        """A signature of a text, in hexadecimal digits."""
+        return self.key.sign(text.encode()).hex()
+
+
+def is_signed(public: str, text: str, signature: str) -> bool:
+    """Whether the owner of a public key signed a text."""
+    try:
+        return keys.is_signed(bytes.fromhex(public), text.encode(), bytes.fromhex(signature))
+    except ValueError:
+        return False

@@ -10,21 +10,14 @@ import torch
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.privacy.secure.keys import SEED, NodeKey, agree, decrypt, encrypt, new_seed, public_key
 from fedcmoo.privacy.secure.masks import Words, own_mask, pack, pair_mask
-from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session, from_message, to_message
 from fedcmoo.privacy.secure.sharing import SHARE, split
-from fedcmoo.privacy.secure.tables import from_message, to_message
 
 PHASES = ("advertise", "share", "mask", "unmask", "do nothing")
 
 
 class SecureClient:
-    """Client i in one session: advertise, share, mask, unmask, each of them once and in this order.
-
-    Args:
-        session: the sum.
-        i: this client.
-        node: its node's private key.
-    """
+    """Client i of a node in one session: advertise, share, mask, unmask, each of them once and in this order."""
 
     def __init__(self, session: Session, i: int, node: NodeKey) -> None:
         self.session, self.i, self._node = session, i, node
@@ -89,13 +82,8 @@ class SecureClient:
         return {j: encrypt(self._share_key(j), pair[j] + own[j], self.i, j) for j in keys if j != self.i}
 
     def mask(self, codes: Words, bits: int, shares: Mapping[int, bytes]) -> bytes:
-        """Phase 3: the codes plus all masks, modulo 2^bits, packed.
-
-        Args:
-            codes: this client's contribution.
-            bits: the number of bits of a word of the sum.
-            shares: the shares that the remaining other clients encrypted for this one.
-        """
+        """Phase 3: the codes plus all masks, modulo 2^bits, packed; from the shares that the remaining other clients
+        encrypted for this one."""
         self._enter("mask")
         strangers = set(shares) - (set(self._keys) - {self.i})
         if strangers:
@@ -113,9 +101,6 @@ class SecureClient:
         """Phase 4: for each client, one share: of its own mask's seed if its codes arrived, else of its pair masks'.
 
         Both shares of one client are never revealed: with both seeds, its codes can be read.
-
-        Args:
-            survivors: the clients whose masked codes arrived.
         """
         self._enter("unmask")
         if self.i not in survivors or not set(survivors) <= set(self._shares):

@@ -1,7 +1,5 @@
 """Codes of clients' replies: words that add up modulo 2^b, masked, summed and decoded in place of the arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,15 +80,9 @@ class Part:
 
 
 class SumCode:
-    """The code of whole replies: all arrays of all contributions of an ask.
+    """The code of whole replies, in sums of at most n clients: all arrays of the contributions `names`.
 
-    Args:
-        secure: bits and bound.
-        channels: of the method's contributions.
-        names: the contributions that are asked for.
-        sizes: of the model.
-        n: the maximum number of clients in a sum.
-        seed: the round's seed, from which the rotations common to all clients are drawn.
+    The rotations common to all clients are drawn from the round's seed.
     """
 
     def __init__(

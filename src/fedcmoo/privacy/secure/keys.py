@@ -4,8 +4,6 @@ Every secret of the protocol is a seed of 16 bytes, so that it can be shared. Ke
 secrets by HKDF with the session and the purpose, so no key is used for two purposes.
 """
 
-from __future__ import annotations
-
 import secrets
 import struct
 

@@ -1,22 +1,21 @@
 """The clients' side of secure sums in a worker or node: their answers on each trip."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedcmoo.contributions import Channels
+from fedcmoo.files import reading, write_json
 from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.keys import NodeKey
-from fedcmoo.privacy.secure.peers import Peers
-from fedcmoo.privacy.secure.protocol import ENCRYPTED, ID, KEYS, PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import ID, KEYS, SHARES, PublicKeys, Session, from_bytes, from_message, to_message
 from fedcmoo.privacy.secure.stage import Secure
-from fedcmoo.privacy.secure.tables import from_bytes, from_message, to_bytes, to_message
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Sizes
 
@@ -50,6 +49,38 @@ class InMemory:
         self._kept.pop(name, None)
 
 
+class Peers:
+    """The public keys of a federation's nodes, in a file of one of them.
+
+    The node stores a key when it first sees it, so the server cannot replace it later.
+
+    Args:
+        folder: the folder of the node's files.
+        nodes: the number of nodes; client i belongs to node i modulo this number.
+    """
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.file, self.nodes = folder / f"peers-{nodes}.json", nodes
+
+    def check(self, keys: Mapping[int, PublicKeys]) -> None:
+        """Raise `BadMessageError` unless the node of each client has the key that it had first; store new ones. The
+        signatures of the clients' keys were checked before."""
+        known: dict[str, str] = {}
+        if self.file.exists():
+            with reading(self.file):
+                known = json.loads(self.file.read_text())
+        seen = dict(known)
+        for i, its in keys.items():
+            node, key = str(i % self.nodes), its.node.hex()
+            if seen.setdefault(node, key) != key:
+                raise BadMessageError(
+                    f"client {i} must be one of the node with key {seen[node][:16]}…, but its keys are signed by "
+                    f"{key[:16]}…; if node {node} was replaced, delete its entry in {self.file.name}"
+                )
+        if seen != known:
+            write_json(self.file, seen)
+
+
 class Party:
     """Clients that take part in secure sums.
 
@@ -75,26 +106,16 @@ class Party:
         self.node, self.states, self.peers = node or NodeKey.generate(), states or InMemory(), peers
 
     def reply(
-        self,
-        i: int,
-        trip: str,
-        message: Message,
-        names: Sequence[str],
-        compute: Callable[[], Message],
-        seed: int,
+        self, i: int, trip: str, message: Message, names: Sequence[str], compute: Callable[[], Message], seed: int
     ) -> Message:
-        """Client i's reply on one of the trips.
+        """Client i's reply to the server's message on one of the trips, "advertise", "share", "mask" or "unmask".
 
-        Args:
-            i: the client.
-            trip: "advertise", "share", "mask" or "unmask".
-            message: the server's message to the client.
-            names: the contributions that are asked for.
-            compute: the client's reply to the ask itself; called only on the trip "mask".
-            seed: of the round, the same at all clients and the server.
+        `compute`, the client's reply to the ask itself for the contributions `names`, is called only on the trip
+        "mask". The seed is that of the round, the same at all clients and the server.
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
-        session = Session(to_bytes(id), self.secure.smallest, tuple(bytes.fromhex(key) for key in self.secure.nodes))
+        nodes = tuple(bytes.fromhex(key) for key in self.secure.nodes)
+        session = Session(id.numpy().tobytes(), self.secure.smallest, nodes)
         name, token = f"secure-{i}", session.id.hex()
         if trip == "advertise":
             check(message, {}, SERVER)
@@ -127,7 +148,7 @@ class Party:
                 self.peers.check(keys)
             return to_message(shares)
         if trip == "mask":
-            shares = from_message(message, ENCRYPTED, SERVER)
+            shares = from_message(message, SHARES, SERVER)
             code = SumCode(self.secure, self.channels, names, self.sizes, client.n, seed)
             codes = code.encode(compute(), generator(seed, "round", *names, client.i))
             packed = client.mask(codes, self.secure.bits, shares)

@@ -1,7 +1,5 @@
 """The server's side of a secure sum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -18,12 +16,7 @@ class SecureServer:
 
     In each phase, the replies are added first, in any order; then the method named after the clients' next input closes
     the phase. A client without a reply is excluded. An invalid reply raises `BadMessageError` and counts as missing.
-
-    Args:
-        session: the sum.
-        keys: the checked keys of all clients that advertised, which every client needs for phase 2.
-        count: the number of codes of a client.
-        bits: the number of bits of a word of the sum.
+    `keys` are the checked keys of all clients that advertised; a client has `count` codes, words of `bits` bits.
     """
 
     def __init__(self, session: Session, keys: Mapping[int, PublicKeys], count: int, bits: int) -> None:

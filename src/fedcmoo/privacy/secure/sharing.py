@@ -8,8 +8,6 @@ References:
     Shamir. How to share a secret. Communications of the ACM, 1979.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The settings of secure sums, as a stage of every channel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
