@@ -1,8 +1,8 @@
-"""Keep the best model of a run, by one objective, a metric, or the mean rank over objectives."""
+"""Keep the best model of a run, or stop when none is better: by one objective, a metric, or the mean rank."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from fedcmoo.client_scores import STATISTICS, statistic
 from fedcmoo.evaluation import Scores, columns
 from fedcmoo.history import Record
 from fedcmoo.run_folder import save_model
-from fedcmoo.validation import check_literals
+from fedcmoo.validation import at_least_one, check_literals
 
 BEST = "best.safetensors"
 RANK = "rank"
@@ -114,3 +114,31 @@ class BestModel(Best):
         self.model, self.round = self._training.model(), record.round
         if self._training.folder is not None:
             save_model(self._training.folder / BEST, self.model)
+
+
+@dataclass(eq=False)
+class EarlyStop(Best):
+    """Stop after `patience` evaluations in a row that are not the best so far.
+
+    Args:
+        metric, objective, split, min_delta, statistic: the criterion, as in `Best`.
+        patience: the number of evaluations to wait.
+    """
+
+    patience: int = field(default=10, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(patience=self.patience)
+
+    def on_start(self, training: Training) -> None:
+        self.start(training)
+        self._waited = 0
+        for record in training.history:  # of an interrupted run
+            self.after_round(record)
+
+    def after_round(self, record: Record) -> bool:
+        is_best = self.update(record)
+        if is_best is not None:
+            self._waited = 0 if is_best else self._waited + 1
+        return self._waited >= self.patience

@@ -1,7 +1,6 @@
 """Measures of multi-objective results: pure functions of losses, metrics and Gram matrices."""
 
-from fedcmoo.metrics.delta_m import delta_m
-from fedcmoo.metrics.front import angle, hypervolume, non_dominated
+from fedcmoo.metrics.front import angle, delta_m, hypervolume, non_dominated
 from fedcmoo.metrics.gradients import conflict_angles, of_round, stationarity
 from fedcmoo.metrics.starvation import starved
 from fedcmoo.weights.preference import non_uniformity
