@@ -15,8 +15,7 @@ from fedcmoo.contributions import Stage
 from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments import PROBLEMS, ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method

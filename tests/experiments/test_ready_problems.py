@@ -13,12 +13,9 @@ import torch
 from fedcmoo.data.base import everything
 from fedcmoo.data.compose import overlay
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.cifar10_mnist import CIFAR10MNIST
 from fedcmoo.experiments.images import ImageProblem
 from fedcmoo.experiments.losses import Scaled, attribute_accuracy, l2
-from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
-from fedcmoo.experiments.multimnist import MultiMNIST
-from fedcmoo.experiments.pairs import ComposedPairs
+from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, MultiMNIST
 from fedcmoo.experiments.two_digits import TwoDigits
 from tests.data.test_cifar import write as write_cifar
 from tests.data.test_idx import idx_bytes

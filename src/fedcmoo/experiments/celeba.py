@@ -25,40 +25,16 @@ SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")
 MEAN = (72.4, 82.9, 73.2)
 """The means of red, green and blue (0 to 255) that the authors' runs subtract."""
 
-GROUPS = (
-    [
-        "5_o_Clock_Shadow",
-        "Blond_Hair",
-        "Bags_Under_Eyes",
-        "Eyeglasses",
-        "Mustache",
-        "Wavy_Hair",
-        "Oval_Face",
-        "Rosy_Cheeks",
-    ],
-    ["Arched_Eyebrows", "Black_Hair", "Big_Nose", "Blurry", "Goatee", "Straight_Hair", "Pale_Skin", "Wearing_Earrings"],
-    [
-        "Attractive",
-        "Brown_Hair",
-        "Bushy_Eyebrows",
-        "Double_Chin",
-        "Mouth_Slightly_Open",
-        "Receding_Hairline",
-        "Wearing_Hat",
-        "Young",
-    ],
-    ["Bald", "Big_Lips", "Chubby", "Heavy_Makeup", "High_Cheekbones", "Male", "Sideburns", "Smiling"],
-    [
-        "Bangs",
-        "Gray_Hair",
-        "Narrow_Eyes",
-        "No_Beard",
-        "Pointy_Nose",
-        "Wearing_Lipstick",
-        "Wearing_Necklace",
-        "Wearing_Necktie",
-    ],
-)
+GROUPS = [
+    names.split()
+    for names in (
+        "5_o_Clock_Shadow Blond_Hair Bags_Under_Eyes Eyeglasses Mustache Wavy_Hair Oval_Face Rosy_Cheeks",
+        "Arched_Eyebrows Black_Hair Big_Nose Blurry Goatee Straight_Hair Pale_Skin Wearing_Earrings",
+        "Attractive Brown_Hair Bushy_Eyebrows Double_Chin Mouth_Slightly_Open Receding_Hairline Wearing_Hat Young",
+        "Bald Big_Lips Chubby Heavy_Makeup High_Cheekbones Male Sideburns Smiling",
+        "Bangs Gray_Hair Narrow_Eyes No_Beard Pointy_Nose Wearing_Lipstick Wearing_Necklace Wearing_Necktie",
+    )
+]
 """The paper's five groups of eight attributes."""
 
 

@@ -1,4 +1,4 @@
-"""Common parts of MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST: pairs of images, composed and cached."""
+"""Pairs of images, composed and cached: MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from fedcmoo.data.cache import Arrays, cached
-from fedcmoo.data.compose import Images, IntArray, pairing
+from fedcmoo.data.cifar import cifar10_source, load_cifar10
+from fedcmoo.data.compose import Images, IntArray, blend, inset, overlay, pairing
 from fedcmoo.data.folder import data_folder
+from fedcmoo.data.idx import idx_files, load_idx_pair
 from fedcmoo.data.images import ImageData
-from fedcmoo.data.transforms import RandomRotation
+from fedcmoo.data.transforms import Chain, RandomFlip, RandomRotation
 from fedcmoo.experiments.images import Splits, TwoObjectives
+from fedcmoo.models.cnn import CNN
+from fedcmoo.models.lenet import LeNet
 from fedcmoo.problem import Transform
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.validation import at_least_one, below_one
@@ -102,3 +107,124 @@ class ComposedPairs(TwoObjectives):
         arrays = cached(folder, f"{self.name}-{part}", settings, self.sources(folder, train), make)
         first, second = torch.from_numpy(arrays["targets"])
         return ImageData(torch.from_numpy(arrays["images"]), (first, second), self.mean, self.std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiMNIST(ComposedPairs):
+    """Two MNIST digits on a 28x28 image, top left and bottom right; objectives: the left and the right digit.
+
+    The model is the LeNet-like network (34,635 parameters).
+    """
+
+    name: ClassVar[str] = "multimnist"
+    title: ClassVar[str] = "two overlapping MNIST digits on one image"
+    objective_names: ClassVar[tuple[str, str]] = ("left", "right")
+    mean: ClassVar[tuple[float, ...]] = (0.1307,)
+    std: ClassVar[tuple[float, ...]] = (0.3081,)
+
+    def sources(self, folder: Path, train: bool) -> list[Path]:
+        """MNIST's images and labels."""
+        return list(idx_files(folder, "mnist", train))
+
+    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
+        """MNIST, twice."""
+        digits = load_idx_pair(*idx_files(folder, "mnist", train))
+        return digits, digits
+
+    def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
+        """The two overlap in 22x22 pixels of a 36x36 canvas, resized to 28x28."""
+        return overlay(first, second, i, j, canvas=36, offset=6)
+
+    def model(self) -> nn.Module:
+        """The LeNet-like network."""
+        return LeNet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MNISTFMNIST(ComposedPairs):
+    """An MNIST digit (top left) and a FashionMNIST article (bottom right); objectives: the digit and the article.
+
+    The model is the LeNet-like network (34,635 parameters).
+    """
+
+    name: ClassVar[str] = "mnist-fmnist"
+    title: ClassVar[str] = "an MNIST digit and a FashionMNIST article on one image"
+    objective_names: ClassVar[tuple[str, str]] = ("digit", "article")
+    mean: ClassVar[tuple[float, ...]] = (0.1307,)
+    std: ClassVar[tuple[float, ...]] = (0.3081,)
+
+    def sources(self, folder: Path, train: bool) -> list[Path]:
+        """Images and labels of both data sets."""
+        return [*idx_files(folder, "mnist", train), *idx_files(folder, "fashion-mnist", train)]
+
+    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
+        """MNIST and FashionMNIST."""
+        return (
+            load_idx_pair(*idx_files(folder, "mnist", train)),
+            load_idx_pair(*idx_files(folder, "fashion-mnist", train)),
+        )
+
+    def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
+        """The two overlap in 14x14 pixels of a 42x42 canvas, resized to 28x28, as in the authors' runs."""
+        return overlay(first, second, i, j, canvas=42, offset=14)
+
+    def model(self) -> nn.Module:
+        """The LeNet-like network."""
+        return LeNet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CIFAR10MNIST(ComposedPairs):
+    """A CIFAR-10 picture with an MNIST digit in its middle; objectives: the picture's class and the digit.
+
+    The model is a convolutional network of 1,726,508 parameters. As in the authors' runs, the normalisation divides by
+    the mean over images of each image's standard deviation.
+
+    Args:
+        digit: "blended" mixes the whole digit into the picture, as in the authors' runs; "cropped" inserts a smaller
+            one, as described in the paper's text.
+        rotation: training images are rotated by a whole number of degrees, at most this many in either direction.
+        flip: probability with which a training batch is flipped left to right.
+    """
+
+    name: ClassVar[str] = "cifar10-mnist"
+    title: ClassVar[str] = "an MNIST digit in the middle of a CIFAR-10 picture"
+    objective_names: ClassVar[tuple[str, str]] = ("picture", "digit")
+    mean: ClassVar[tuple[float, ...]] = (0.4914, 0.4822, 0.4465)
+    std: ClassVar[tuple[float, ...]] = (0.2023, 0.1994, 0.2010)
+
+    train_pairs: int = 50_000
+    rotation: float = 30.0
+    digit: Literal["blended", "cropped"] = "blended"
+    flip: float = 0.4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.transform()  # which checks `flip`
+
+    def sources(self, folder: Path, train: bool) -> list[Path]:
+        """CIFAR-10's batches (or archive), and MNIST's images and labels."""
+        source = cifar10_source(folder)
+        batches = "data_batch_*" if train else "test_batch*"
+        files = sorted(source.glob(batches)) if source.is_dir() else [source]
+        return [*files, *idx_files(folder, "mnist", train)]
+
+    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
+        """CIFAR-10 and MNIST."""
+        return load_cifar10(cifar10_source(folder), train), load_idx_pair(*idx_files(folder, "mnist", train))
+
+    def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
+        """The digit in the middle of the picture: 28x28 pixels and half transparent, or 16x16 and opaque."""
+        return {"blended": blend, "cropped": inset}[self.digit](first, second, i, j)
+
+    def composition(self) -> Mapping[str, str | int]:
+        """The setting that determines how the digit is inserted."""
+        return {"digit": self.digit}
+
+    def transform(self) -> Transform | None:
+        """Random rotations, and flips of whole batches."""
+        return Chain(RandomRotation(self.rotation, whole=True), RandomFlip(self.flip))
+
+    def model(self) -> nn.Module:
+        """The convolutional network."""
+        return CNN()

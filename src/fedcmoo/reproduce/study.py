@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig, preset
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments import PROBLEMS, ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
 from fedcmoo.reproduce.local_progress import LocalProgress
