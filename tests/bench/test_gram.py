@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_every_estimator_is_compared_and_training_is_that_of_the_exact_one(tmp_p
     assert all(row.estimator in terminal.export_text(clear=False) for row in bench.rows)  # nothing cut off
     bench.plot(tmp_path / "gram.png")
     assert (tmp_path / "gram.png").stat().st_size > 1000
-    assert json.loads(json.dumps(bench.summary()))["M"] == 2
+    assert json.loads(json.dumps(asdict(bench)))["M"] == 2
 
 
 @pytest.mark.parametrize("method", [FedCMOO(gram=Exact(), batch_size=8), FedCMOOPref(gram=Exact(), batch_size=8)])

@@ -10,10 +10,10 @@ import pytest
 from fedcmoo.engines import Local
 from fedcmoo.methods import FedAvg
 from fedcmoo.reproduce.command import choose
-from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.runs import NotMeasuredError, Runs
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.reproduce.targets.gram import GramStudy
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.settings import SettingsError, flatten, from_table, write_toml
 

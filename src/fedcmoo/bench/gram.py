@@ -24,7 +24,7 @@ from fedcmoo.gram import Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWay
 from fedcmoo.gram.base import Estimate
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
-from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.methods import FedCMOO, FedCMOOPref, Method
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, drive
 from fedcmoo.settings import Table
@@ -89,7 +89,7 @@ def possible(entry: Entry, sizes: Sizes) -> bool:
 
 def bench_gram(
     problem: Problem,
-    method: FedCMOO | FedCMOOPref,
+    method: Method | str,
     rounds: int = 20,
     *,
     every: int = 1,
@@ -106,7 +106,7 @@ def bench_gram(
 
     Args:
         problem: model, objectives and data.
-        method: the training method; its Gram estimator is replaced by the exact one.
+        method: the training method, FedCMOO or FedCMOOPref; its Gram estimator is replaced by the exact one.
         rounds: the number of rounds.
         every: rounds from one comparison to the next.
         budgets: uploads in multiples of d numbers.
@@ -115,6 +115,8 @@ def bench_gram(
         clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
     at_least_one(every=every)
+    if not isinstance(method, (FedCMOO, FedCMOOPref)):
+        raise ValueError(f"the method must be one that estimates a Gram matrix, but got {type(method).__name__}")
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")

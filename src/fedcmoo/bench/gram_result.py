@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,10 +156,6 @@ class GramBench:
             path: where to save the picture; None to not save it.
         """
         return draw(gram_chart("gram", [[self]], [self.problem]), path)
-
-    def summary(self) -> dict[str, Any]:
-        """The comparison as plain data, for JSON."""
-        return asdict(self)
 
 
 def gram_chart(name: str, benches: Sequence[Sequence[GramBench]], titles: Sequence[str], note: str = "") -> Chart:

@@ -10,7 +10,7 @@ import typer
 
 from fedcmoo.cli.compare import with_progress
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, Seeds, err, errors_for_people, out, print_json, progress
+from fedcmoo.cli.options import AGAIN, AsJson, Seeds, err, errors_for_people, progress, show
 from fedcmoo.settings import SettingsError
 
 app = typer.Typer(
@@ -40,14 +40,9 @@ def gram(
     from fedcmoo.callbacks import ProgressBar
     from fedcmoo.cli.resolving import numbers
     from fedcmoo.files import write_json
-    from fedcmoo.methods import FedCMOO, FedCMOOPref
 
     with errors_for_people():
         chosen = options.resolve(method or "fedcmoo-pref", {"rounds": rounds})
-        if not isinstance(chosen.method, (FedCMOO, FedCMOOPref)):
-            raise ValueError(
-                f"--method must be one that estimates a Gram matrix, but got {type(chosen.method).__name__}"
-            )
         bench = bench_gram(
             chosen.build(),
             chosen.method,
@@ -60,12 +55,9 @@ def gram(
             callbacks=[ProgressBar(err)],
         )
         if folder is not None:
-            write_json(folder / "gram.json", bench.summary())
+            write_json(folder / "gram.json", asdict(bench))
             bench.plot(folder / "gram.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(*bench.tables(), sep="\n")
+        show(as_json, asdict(bench), *bench.tables())
 
 
 @app.command()
@@ -98,11 +90,8 @@ def traffic(
         write_json(folder / "traffic.json", bench.summary())
         write_atomically(folder / "traffic.md", bench.table().markdown().encode())
         draw(bench.chart(), folder / "traffic.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(bench.table())
-            out.print(f"in {folder}: traffic.png, .md and .json, and a folder for each run", soft_wrap=True)
+        files = f"in {folder}: traffic.png, .md and .json, and a folder for each run"
+        show(as_json, bench.summary(), bench.table(), files)
 
 
 @app.command()
@@ -150,10 +139,7 @@ def speed(
         if folder is not None:
             write_json(folder / "speed.json", bench.summary())
             bench.plot(folder / "speed.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(*bench.tables(), sep="\n")
+        show(as_json, bench.summary(), *bench.tables())
 
 
 @app.command()
@@ -169,10 +155,7 @@ def engines(
 
     with errors_for_people():
         costs = measure(names or (), rounds, nodes, secure, err.print)
-    if as_json:
-        print_json([asdict(cost) for cost in costs])
-    else:
-        out.print(table(costs))
+    show(as_json, [asdict(cost) for cost in costs], table(costs))
 
 
 @app.command()
@@ -218,11 +201,8 @@ def weights(
         write_atomically(folder / "weights.md", table.markdown().encode())
         write_atomically(folder / "weights.csv", table.csv().encode())
         bench.plot(folder / "weights.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(table)
-            out.print(f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run", soft_wrap=True)
+        files = f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run"
+        show(as_json, bench.summary(), table, files)
 
 
 @app.command()
@@ -244,7 +224,4 @@ def privacy(
         except ValueError as error:
             raise SettingsError(f"--epsilons and --clients take numbers: {error}") from None
         costs = measure(problem, numbers, budgets, rounds, err.print)
-    if as_json:
-        print_json([asdict(cost) for cost in costs])
-    else:
-        out.print(table(costs, rounds))
+    show(as_json, [asdict(cost) for cost in costs], table(costs, rounds))

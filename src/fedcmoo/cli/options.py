@@ -90,3 +90,12 @@ def _diverged() -> tuple[type[Exception], ...]:
 def print_json(value: Any) -> None:
     """Print JSON, and nothing else, on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def show(as_json: bool, value: Any, *parts: Any) -> None:
+    """Print a command's result: as JSON, or else its tables and texts."""
+    if as_json:
+        print_json(value)
+        return
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str))

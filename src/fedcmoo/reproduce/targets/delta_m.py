@@ -11,7 +11,7 @@ from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
-from fedcmoo.reproduce.targets.table1 import LABELS, METHODS
+from fedcmoo.reproduce.targets.tables import LABELS, METHODS
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
 """The claim that a method has the smallest Δ_M of the paper's three."""

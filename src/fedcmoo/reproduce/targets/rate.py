@@ -11,8 +11,8 @@ import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
+from fedcmoo.reproduce.measuring import NOTE, step_sizes
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.rate import NOTE, step_sizes
 from fedcmoo.reproduce.runs import Labelled
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
