@@ -9,9 +9,8 @@ from fedcmoo.bench.gram_result import FILE as GRAM
 from fedcmoo.bench.gram_result import GramBench, gram_chart
 from fedcmoo.pareto.front import FILE as FRONT
 from fedcmoo.pareto.front import Front, front_chart
-from fedcmoo.report.client_charts import clients_chart
 from fedcmoo.report.page import Section, write_page
-from fedcmoo.report.run_charts import curves_chart, results_table, run_chart, weights_chart
+from fedcmoo.report.run_charts import clients_chart, curves_chart, results_table, run_chart, weights_chart
 from fedcmoo.report.runs import by_problem, find_files, find_runs
 from fedcmoo.report.table import count
 from fedcmoo.run import SavedRun

@@ -56,7 +56,6 @@ class CelebAProblem(ImageProblem):
         """The attributes by name, 0 or 1, [n]."""
 
     def splits(self, data: Path | None) -> Splits:
-        """The three parts of CelebA's official split."""
         faces = load_celeba(data_folder(data))
         train, validation, test = (
             ImageData(
@@ -83,19 +82,15 @@ class CelebA(CelebAProblem):
     title: ClassVar[str] = "forty attributes of a face, an objective each"
 
     def targets(self, attributes: Tensor) -> tuple[Tensor, ...]:
-        """One target per attribute, int64 [n]."""
         return attributes.long().T.contiguous().unbind(0)
 
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
-        """The targets are the attributes."""
         return {name: target.numpy() for name, target in zip(ATTRIBUTES, train.targets, strict=True)}
 
     def objectives(self) -> list[Objective]:
-        """One objective per attribute, with its accuracy."""
         return [Objective(name, losses.nll, metrics=[accuracy]) for name in ATTRIBUTES]
 
     def model(self) -> nn.Module:
-        """ResNet-18 with forty decoders 512 -> 2."""
         return ResNet18(objectives=len(ATTRIBUTES), outputs=2)
 
 
@@ -107,12 +102,10 @@ class CelebA5(CelebAProblem):
     title: ClassVar[str] = "five groups of eight attributes of a face, an objective each"
 
     def targets(self, attributes: Tensor) -> tuple[Tensor, ...]:
-        """One target per group, float32 [n, 8]."""
         groups = [[ATTRIBUTES.index(name) for name in group] for group in GROUPS]
         return tuple(attributes[:, columns].float() for columns in groups)
 
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
-        """The attributes by name, from the columns of the groups' targets."""
         return {
             name: target[:, column].long().numpy()
             for group, target in zip(GROUPS, train.targets, strict=True)
@@ -120,10 +113,8 @@ class CelebA5(CelebAProblem):
         }
 
     def objectives(self) -> list[Objective]:
-        """One objective per group, with the mean accuracy of its attributes."""
         right = Metric("accuracy", losses.attribute_accuracy)
         return [Objective(f"group {i}", losses.binary, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
 
     def model(self) -> nn.Module:
-        """ResNet-18 with five decoders 512 -> 8."""
         return ResNet18(objectives=len(GROUPS), outputs=len(GROUPS[0]))

@@ -45,9 +45,7 @@ class Couples(TableProblem):
         return Table(inputs, targets, data["educ"].to_numpy(dtype=np.int64))
 
     def objectives(self) -> list[Objective]:
-        """The squared error of each output."""
         return [Objective(name, losses.squared_error) for name in OUTPUTS]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network with one shared hidden layer and a head for each output."""
         return MLP(inputs, self.hidden, dict.fromkeys(OUTPUTS, 1))

@@ -62,9 +62,7 @@ class DigitGroups(TableProblem):
         return Partition([index for group in dealt for index in group], len(labels))
 
     def objectives(self) -> list[Objective]:
-        """The cross-entropy of each group."""
         return [Objective(name, nll, metrics=[accuracy]) for name in GROUPS]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network with one hidden layer, the same for all groups."""
         return nn.Sequential(nn.Linear(inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, 10))

@@ -76,12 +76,10 @@ class Loans(TableProblem):
         return Table(inputs, targets, composite([white.numpy(), approved.numpy()]))
 
     def objectives(self) -> list[Objective]:
-        """Cross-entropy of the decision, and parity of the two groups."""
         return [
             Objective("approval", losses.binary, metrics=[Metric("accuracy", losses.attribute_accuracy)]),
             Objective("parity", parity, metrics=[Metric("gap", gap, higher_is_better=False)]),
         ]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network whose one output is the log-odds of approval."""
         return OneLogit(inputs, self.hidden)

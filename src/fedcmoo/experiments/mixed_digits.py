@@ -37,7 +37,6 @@ class MixedDigits(TableProblem):
         return Table(inputs, {"digit": digit, "pixels": inputs, "value": digit.float()}, digit.numpy())
 
     def objectives(self) -> list[Objective]:
-        """Cross-entropy of the class, squared error of the pixels, squared error of the value."""
         return [
             Objective("digit", losses.nll, metrics=[accuracy]),
             Objective("pixels", losses.squared_error),
@@ -45,5 +44,4 @@ class MixedDigits(TableProblem):
         ]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network with one shared hidden layer and three heads."""
         return MLP(inputs, self.hidden, {"digit": 10, "pixels": inputs, "value": 1})

@@ -34,6 +34,21 @@ VERSION = 2
 """Version in the name of the cached files: increase it whenever the composition changes."""
 
 
+def source_files(folder: Path, data_set: str, train: bool) -> list[Path]:
+    """The files of the training or test part of "mnist", "fashion-mnist" or "cifar10"."""
+    if data_set != "cifar10":
+        return list(idx_files(folder, data_set, train))
+    source = cifar10_source(folder)
+    return sorted(source.glob("data_batch_*" if train else "test_batch*")) if source.is_dir() else [source]
+
+
+def load(folder: Path, data_set: str, train: bool) -> Labelled:
+    """The training or test part of "mnist", "fashion-mnist" or "cifar10"."""
+    if data_set == "cifar10":
+        return load_cifar10(cifar10_source(folder), train)
+    return load_idx_pair(*idx_files(folder, data_set, train))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComposedPairs(TwoObjectives):
     """Pairs of images of two data sets; objectives: the class of each.
@@ -46,8 +61,10 @@ class ComposedPairs(TwoObjectives):
         validation_share: share of the training pairs held out for validation.
     """
 
-    mean: ClassVar[tuple[float, ...]]
-    std: ClassVar[tuple[float, ...]]
+    data_sets: ClassVar[tuple[str, str]]
+    """Those of the first and of the second member of the pairs."""
+    mean: ClassVar[tuple[float, ...]] = (0.1307,)
+    std: ClassVar[tuple[float, ...]] = (0.3081,)
 
     train_pairs: int = 60_000
     test_pairs: int = 10_000
@@ -61,14 +78,6 @@ class ComposedPairs(TwoObjectives):
         below_one(validation_share=self.validation_share)
         if not 0 <= self.rotation <= 180:
             raise ValueError(f"rotation must be in [0, 180], but got {self.rotation}")
-
-    @abstractmethod
-    def sources(self, folder: Path, train: bool) -> list[Path]:
-        """The files from which the pairs are made."""
-
-    @abstractmethod
-    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
-        """The images for the first and for the second member of the pairs."""
 
     @abstractmethod
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
@@ -91,20 +100,23 @@ class ComposedPairs(TwoObjectives):
         return order[cut:], order[:cut]
 
     def transform(self) -> Transform | None:
-        """Random rotations."""
         return RandomRotation(self.rotation) if self.rotation else None
+
+    def model(self) -> nn.Module:
+        return LeNet()
 
     def _part(self, folder: Path, train: bool) -> ImageData:
         part, pairs = ("train", self.train_pairs) if train else ("test", self.test_pairs)
 
         def make() -> Arrays:
-            (x1, y1), (x2, y2) = self.load(folder, train)
+            (x1, y1), (x2, y2) = (load(folder, name, train) for name in self.data_sets)
             rng = numpy_generator(self.composition_seed, self.name, part)
             i, j = pairing(len(x1), len(x2), pairs, rng)
             return {"images": self.combine(x1, x2, i, j), "targets": np.stack([y1[i], y2[j]])}
 
         settings = {"pairs": pairs, "seed": self.composition_seed, "version": VERSION, **self.composition()}
-        arrays = cached(folder, f"{self.name}-{part}", settings, self.sources(folder, train), make)
+        sources = [file for name in dict.fromkeys(self.data_sets) for file in source_files(folder, name, train)]
+        arrays = cached(folder, f"{self.name}-{part}", settings, sources, make)
         first, second = torch.from_numpy(arrays["targets"])
         return ImageData(torch.from_numpy(arrays["images"]), (first, second), self.mean, self.std)
 
@@ -119,25 +131,11 @@ class MultiMNIST(ComposedPairs):
     name: ClassVar[str] = "multimnist"
     title: ClassVar[str] = "two overlapping MNIST digits on one image"
     objective_names: ClassVar[tuple[str, str]] = ("left", "right")
-    mean: ClassVar[tuple[float, ...]] = (0.1307,)
-    std: ClassVar[tuple[float, ...]] = (0.3081,)
-
-    def sources(self, folder: Path, train: bool) -> list[Path]:
-        """MNIST's images and labels."""
-        return list(idx_files(folder, "mnist", train))
-
-    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
-        """MNIST, twice."""
-        digits = load_idx_pair(*idx_files(folder, "mnist", train))
-        return digits, digits
+    data_sets: ClassVar[tuple[str, str]] = ("mnist", "mnist")
 
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
         """The two overlap in 22x22 pixels of a 36x36 canvas, resized to 28x28."""
         return overlay(first, second, i, j, canvas=36, offset=6)
-
-    def model(self) -> nn.Module:
-        """The LeNet-like network."""
-        return LeNet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,27 +148,11 @@ class MNISTFMNIST(ComposedPairs):
     name: ClassVar[str] = "mnist-fmnist"
     title: ClassVar[str] = "an MNIST digit and a FashionMNIST article on one image"
     objective_names: ClassVar[tuple[str, str]] = ("digit", "article")
-    mean: ClassVar[tuple[float, ...]] = (0.1307,)
-    std: ClassVar[tuple[float, ...]] = (0.3081,)
-
-    def sources(self, folder: Path, train: bool) -> list[Path]:
-        """Images and labels of both data sets."""
-        return [*idx_files(folder, "mnist", train), *idx_files(folder, "fashion-mnist", train)]
-
-    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
-        """MNIST and FashionMNIST."""
-        return (
-            load_idx_pair(*idx_files(folder, "mnist", train)),
-            load_idx_pair(*idx_files(folder, "fashion-mnist", train)),
-        )
+    data_sets: ClassVar[tuple[str, str]] = ("mnist", "fashion-mnist")
 
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
         """The two overlap in 14x14 pixels of a 42x42 canvas, resized to 28x28, as in the authors' runs."""
         return overlay(first, second, i, j, canvas=42, offset=14)
-
-    def model(self) -> nn.Module:
-        """The LeNet-like network."""
-        return LeNet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +172,7 @@ class CIFAR10MNIST(ComposedPairs):
     name: ClassVar[str] = "cifar10-mnist"
     title: ClassVar[str] = "an MNIST digit in the middle of a CIFAR-10 picture"
     objective_names: ClassVar[tuple[str, str]] = ("picture", "digit")
+    data_sets: ClassVar[tuple[str, str]] = ("cifar10", "mnist")
     mean: ClassVar[tuple[float, ...]] = (0.4914, 0.4822, 0.4465)
     std: ClassVar[tuple[float, ...]] = (0.2023, 0.1994, 0.2010)
 
@@ -202,29 +185,15 @@ class CIFAR10MNIST(ComposedPairs):
         super().__post_init__()
         self.transform()  # which checks `flip`
 
-    def sources(self, folder: Path, train: bool) -> list[Path]:
-        """CIFAR-10's batches (or archive), and MNIST's images and labels."""
-        source = cifar10_source(folder)
-        batches = "data_batch_*" if train else "test_batch*"
-        files = sorted(source.glob(batches)) if source.is_dir() else [source]
-        return [*files, *idx_files(folder, "mnist", train)]
-
-    def load(self, folder: Path, train: bool) -> tuple[Labelled, Labelled]:
-        """CIFAR-10 and MNIST."""
-        return load_cifar10(cifar10_source(folder), train), load_idx_pair(*idx_files(folder, "mnist", train))
-
     def combine(self, first: Images, second: Images, i: IntArray, j: IntArray) -> Images:
         """The digit in the middle of the picture: 28x28 pixels and half transparent, or 16x16 and opaque."""
         return {"blended": blend, "cropped": inset}[self.digit](first, second, i, j)
 
     def composition(self) -> Mapping[str, str | int]:
-        """The setting that determines how the digit is inserted."""
         return {"digit": self.digit}
 
     def transform(self) -> Transform | None:
-        """Random rotations, and flips of whole batches."""
         return Chain(RandomRotation(self.rotation, whole=True), RandomFlip(self.flip))
 
     def model(self) -> nn.Module:
-        """The convolutional network."""
         return CNN()

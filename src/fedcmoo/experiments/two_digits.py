@@ -49,5 +49,4 @@ class TwoDigits(TwoObjectives):
         return Splits(*two_digits(self.train_pairs, self.validation_pairs, self.test_pairs, self.composition_seed))
 
     def model(self) -> nn.Module:
-        """The LeNet-like network."""
         return LeNet(dropout=self.dropout)

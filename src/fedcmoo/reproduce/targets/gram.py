@@ -77,7 +77,7 @@ def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
             for n, bench in enumerate(benches[part])
             for budget, error in bench.errors(estimator).items()
         ]
-        return mean_and_spread(ours, 2) if ours else "–", "" if paper is None else f"{paper:.2f}", records
+        return mean_and_spread(ours, 2), "" if paper is None else f"{paper:.2f}", records
 
     title, what = "Average nRMSE (%) of the Gram matrix at unit scale", "estimator, at an upload of d"
     return beside_paper("gram", title, what, (*PAPER, *OURS), benches, entry, note)
