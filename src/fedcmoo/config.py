@@ -103,6 +103,12 @@ class RunConfig:
         clipping = None if self.clip is None else Clip(self.clip)
         return tuple(stage for stage in (clipping, self.robust, self.secure, self.privacy) if stage is not None)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments that `fit` and `sweep` share."""
+        names = ("clients_per_round", "seed", "engine", "evaluate_every", "checkpoint_every", "stages")
+        return {name: getattr(self, name) for name in (*names, "acceptance", "on_failure", "download")}
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
         """Create a configuration from a table, such as that of a TOML file."""
@@ -133,19 +139,11 @@ class RunConfig:
             problem,
             self.method,
             self.rounds,
-            clients_per_round=self.clients_per_round,
-            seed=self.seed,
-            engine=self.engine,
-            evaluate_every=self.evaluate_every,
             callbacks=callbacks,
             folder=folder,
-            checkpoint_every=self.checkpoint_every,
             resume=resume,
-            acceptance=self.acceptance,
-            on_failure=self.on_failure,
-            stages=self.stages,
-            download=self.download,
             config=self.to_table(),
+            **self.options,
         )
 
 

@@ -48,7 +48,7 @@ def gram(
             chosen.method,
             chosen.rounds,
             every=every,
-            budgets=numbers("--budgets", budgets),
+            budgets=numbers("--budgets", budgets, float),
             only=only.split(",") if only else (),
             clients_per_round=chosen.clients_per_round,
             seed=chosen.seed,
@@ -84,7 +84,7 @@ def traffic(
 
     with errors_for_people(AGAIN):
         fedcmoo, fsmgda = (options.resolve(method) for method in ("fedcmoo", "fsmgda"))
-        chosen = configurations(fedcmoo, fsmgda, seed_numbers(seeds), numbers("--uploads", uploads))
+        chosen = configurations(fedcmoo, fsmgda, seed_numbers(seeds), numbers("--uploads", uploads, float))
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         bench = TrafficBench.of(compare_configs(chosen, folder, with_progress))
         write_json(folder / "traffic.json", bench.summary())
@@ -215,13 +215,9 @@ def privacy(
 ) -> None:
     """Measure the accuracy with differential privacy, for several budgets and numbers of clients."""
     from fedcmoo.bench.privacy import measure, table
-    from fedcmoo.cli.resolving import different
+    from fedcmoo.cli.resolving import numbers
 
     with errors_for_people():
-        try:
-            budgets = [None if e == "none" else float(e) for e in different("--epsilons", epsilons)]
-            numbers = [int(n) for n in different("--clients", clients)]
-        except ValueError as error:
-            raise SettingsError(f"--epsilons and --clients take numbers: {error}") from None
-        costs = measure(problem, numbers, budgets, rounds, err.print)
+        budgets = numbers("--epsilons", epsilons, lambda text: None if text == "none" else float(text))
+        costs = measure(problem, numbers("--clients", clients, int), budgets, rounds, err.print)
     show(as_json, [asdict(cost) for cost in costs], table(costs, rounds))

@@ -77,16 +77,8 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         method=config.method,
         single=single,
         fedavg=fedavg,
-        clients_per_round=config.clients_per_round,
-        seed=config.seed,
-        engine=config.engine,
-        evaluate_every=config.evaluate_every,
         callbacks=callbacks,
-        checkpoint_every=config.checkpoint_every,
-        stages=config.stages,
-        acceptance=config.acceptance,
-        on_failure=config.on_failure,
-        download=config.download,
+        **config.options,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
@@ -16,6 +17,8 @@ from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.run import HISTORY
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
+
+T = TypeVar("T")
 
 
 def resolve(
@@ -69,11 +72,6 @@ def settings(sets: Sequence[str]) -> Table:
     return table
 
 
-def given(**options: Any) -> Table:
-    """The options that were given."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
 def different(option: str, text: str) -> list[str]:
     """Parse an option of comma-separated words; they must be non-empty and different."""
     words = [word.strip() for word in text.split(",")]
@@ -97,21 +95,17 @@ def variant(text: str) -> tuple[str, str, list[str]]:
 
 def seed_numbers(text: str) -> list[int]:
     """Parse an option of comma-separated seeds."""
-    words = different("--seeds", text)
-    try:
-        return [int(seed) for seed in words]
-    except ValueError:
-        raise SettingsError(f"--seeds must be whole numbers separated by commas, but got {text!r}") from None
+    return numbers("--seeds", text, int)
 
 
-def numbers(option: str, text: str) -> list[float]:
-    """Parse an option of comma-separated numbers."""
+def numbers(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
+    """Parse an option of comma-separated numbers; `kind` parses one of them."""
+    words = different(option, text)
     try:
-        return [float(word) for word in different(option, text)]
-    except SettingsError:
-        raise
+        return [kind(word) for word in words]
     except ValueError:
-        raise SettingsError(f"{option} must be numbers separated by commas, but got {text!r}") from None
+        whole = "whole " if kind is int else ""
+        raise SettingsError(f"{option} must be {whole}numbers separated by commas, but got {text!r}") from None
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
@@ -147,12 +141,10 @@ def _assignment(text: str) -> Table:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise SettingsError(f"--set takes KEY=VALUE, but got {text!r}")
-    try:
-        table: Table = {"value": tomllib.loads(f"value = {value}")["value"]}
-    except tomllib.TOMLDecodeError:
-        table = {"value": value}
-    result: Any = table["value"]
+    result: Any = value
+    with suppress(tomllib.TOMLDecodeError):
+        result = tomllib.loads(f"value = {value}")["value"]
     for part in reversed(key.split(".")):
         result = {part: result}
-    assert isinstance(result, dict)
-    return result
+    table: Table = result
+    return table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.cli.configured import Options, with_options
+from fedcmoo.cli.configured import Options, given, with_options
 from fedcmoo.cli.options import AsJson, err, errors_for_people, out, show
 from fedcmoo.settings import SettingsError, name_of
 
@@ -49,7 +49,7 @@ def run(
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (continue with: fedcmoo resume FOLDER).
     """
-    from fedcmoo.cli.resolving import given, new_folder, short_name
+    from fedcmoo.cli.resolving import new_folder, short_name
     from fedcmoo.methods import METHODS
 
     with errors_for_people():
