@@ -16,7 +16,7 @@ from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, composite
 from fedcmoo.experiments import losses
 from fedcmoo.experiments.images import ImageProblem, Splits
-from fedcmoo.models.resnet import ResNet18
+from fedcmoo.models.images import ResNet18
 from fedcmoo.problem import Metric, Objective, accuracy
 
 SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")

@@ -21,8 +21,7 @@ from fedcmoo.data.idx import idx_files, load_idx_pair
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.transforms import Chain, RandomFlip, RandomRotation
 from fedcmoo.experiments.images import Splits, TwoObjectives
-from fedcmoo.models.cnn import CNN
-from fedcmoo.models.lenet import LeNet
+from fedcmoo.models.images import CNN, LeNet
 from fedcmoo.problem import Transform
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.validation import at_least_one, below_one

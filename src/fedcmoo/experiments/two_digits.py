@@ -10,7 +10,7 @@ from torch import nn
 
 from fedcmoo.data.digits import two_digits
 from fedcmoo.experiments.images import Splits, TwoObjectives
-from fedcmoo.models.lenet import LeNet
+from fedcmoo.models.images import LeNet
 from fedcmoo.validation import at_least_one, below_one
 
 
