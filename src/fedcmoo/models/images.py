@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 GROUPS = 2
-"""Of ResNet-18's group normalisation, which keeps no batch statistics: clients with skewed data would differ in them."""
+"""Of ResNet-18's group normalisation, which keeps no batch statistics: those of skewed clients would differ."""
 
 
 class SharedEncoder(nn.Module):
