@@ -14,7 +14,7 @@ from torch.nn.functional import pad, relu
 
 from fedcmoo.data.graphs import GraphBatch
 
-WIDTH = 64
+NODE_FEATURES, EDGE_FEATURES, WIDTH, ROUNDS = 11, 5, 64, 3
 
 
 class GroupedEdges(NamedTuple):
@@ -127,11 +127,10 @@ def softmax_per_graph(scores: Tensor, graph: Tensor, count: int) -> Tensor:
 class MoleculeEncoder(nn.Module):
     """The encoder: three rounds of message passing between atoms, then a readout of 64 numbers per molecule."""
 
-    def __init__(self, node_features: int, edge_features: int, rounds: int = 3) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.rounds = rounds
-        self.lin0 = nn.Linear(node_features, WIDTH)
-        self.conv = NNConv(WIDTH, WIDTH, edge_features, hidden=128)
+        self.lin0 = nn.Linear(NODE_FEATURES, WIDTH)
+        self.conv = NNConv(WIDTH, WIDTH, EDGE_FEATURES, hidden=128)
         self.gru = nn.GRUCell(WIDTH, WIDTH)
         self.set2set = Set2Set(WIDTH, steps=3)
         self.lin1 = nn.Linear(2 * WIDTH, WIDTH)
@@ -139,7 +138,7 @@ class MoleculeEncoder(nn.Module):
     def forward(self, graphs: GraphBatch) -> Tensor:
         x = relu(self.lin0(graphs.nodes))
         edges = self.conv.group(graphs.edge_index, graphs.edges, len(x))
-        for _ in range(self.rounds):
+        for _ in range(ROUNDS):
             x = self.gru(relu(self.conv.convolve(x, edges)), x)
         return relu(self.lin1(self.set2set(x, graphs.graph, graphs.count)))
 
@@ -151,17 +150,15 @@ class GNN(nn.Module):
 
     Args:
         objectives: the number of objectives M.
-        node_features: the size of a node's features.
-        edge_features: the size of an edge's features.
 
     Input a `GraphBatch` of B graphs; output M tensors [B].
     """
 
     shared: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    def __init__(self, objectives: int = 11, node_features: int = 11, edge_features: int = 5) -> None:
+    def __init__(self, objectives: int = 11) -> None:
         super().__init__()
-        self.encoder = MoleculeEncoder(node_features, edge_features)
+        self.encoder = MoleculeEncoder()
         self.decoders = nn.ModuleList(nn.Linear(WIDTH, 1) for _ in range(objectives))
 
     def forward(self, graphs: GraphBatch) -> tuple[Tensor, ...]:

@@ -25,22 +25,18 @@ class SharedEncoder(nn.Module):
 
 
 class LeNet(SharedEncoder):
-    """The LeNet-like network: a small encoder for 28x28 grey images, and a decoder of two layers per objective.
+    """The LeNet-like network: a small encoder for 28x28 grey images, and a decoder for each of two objectives.
 
-    With two objectives of ten classes it has 34,635 parameters, 28,515 of them in the encoder.
+    It has 34,635 parameters, 28,515 of them in the encoder. Input [B, 1, 28, 28]; output two tensors of logits [B, 10].
 
     Args:
-        objectives: the number of objectives M.
-        classes: the number of classes of each objective.
         dropout: probability of dropping a unit, after the encoder's and each decoder's hidden layer.
-
-    Input [B, 1, 28, 28]; output M tensors of logits [B, classes].
 
     >>> sum(p.numel() for p in LeNet().parameters())
     34635
     """
 
-    def __init__(self, objectives: int = 2, classes: int = 10, dropout: float = 0.5) -> None:
+    def __init__(self, dropout: float = 0.5) -> None:
         super().__init__()
         self.encoder = nn.Sequential(
             nn.Conv2d(1, 10, 3, padding=1),
@@ -55,26 +51,18 @@ class LeNet(SharedEncoder):
             nn.Dropout(dropout),
         )
         self.decoders = nn.ModuleList(
-            nn.Sequential(nn.Linear(50, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, classes))
-            for _ in range(objectives)
+            nn.Sequential(nn.Linear(50, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, 10)) for _ in range(2)
         )
 
 
 class CNN(SharedEncoder):
-    """The network of CIFAR10+MNIST: two convolutions and two linear layers, and a decoder of two linear layers each.
+    """The network of CIFAR10+MNIST: two convolutions and two linear layers, and a decoder for each of two objectives.
 
-    With two objectives of ten classes it has 1,726,508 parameters, 1,685,888 of them in the encoder. There is no
-    activation between a decoder's layers, as in the authors' runs.
-
-    Args:
-        objectives: the number of objectives M.
-        classes: the number of classes of each objective.
-        dropout: probability of dropping a unit, after each of the encoder's linear layers.
-
-    Input [B, 3, 32, 32]; output M tensors of logits [B, classes].
+    It has 1,726,508 parameters, 1,685,888 of them in the encoder. There is no activation between a decoder's layers, as
+    in the authors' runs. Input [B, 3, 32, 32]; output two tensors of logits [B, 10].
     """
 
-    def __init__(self, objectives: int = 2, classes: int = 10, dropout: float = 0.5) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(
             nn.Conv2d(3, 64, 3, padding=1),
@@ -86,14 +74,12 @@ class CNN(SharedEncoder):
             nn.Flatten(),
             nn.Linear(64 * 8 * 8, 384),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            nn.Dropout(0.5),
             nn.Linear(384, 192),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            nn.Dropout(0.5),
         )
-        self.decoders = nn.ModuleList(
-            nn.Sequential(nn.Linear(192, 100), nn.Linear(100, classes)) for _ in range(objectives)
-        )
+        self.decoders = nn.ModuleList(nn.Sequential(nn.Linear(192, 100), nn.Linear(100, 10)) for _ in range(2))
 
 
 class Block(nn.Module):

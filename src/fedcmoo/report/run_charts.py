@@ -76,7 +76,7 @@ def run_chart(run: Run) -> Chart:
     return Chart(f"curves-{run.problem}", f"{run.method} on {run.problem}", see, panels)
 
 
-def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
+def curves_chart(problem: str, runs: LabelledRuns) -> Chart:
     """A chart with panels for the means of metrics that several objectives share, then for each objective's metrics."""
     panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in _averaged(runs)]
     columns = _columns(runs)
@@ -95,7 +95,7 @@ def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
         panels.append(Panel(SPENT, "epsilon", spent))
     see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
     see += _left_out(len({name for name, _ in columns}))
-    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)
+    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels)
 
 
 def curve_lines(runs: LabelledRuns, value: Callable[[Scores], float]) -> list[Line]:
@@ -187,7 +187,7 @@ def client_rows(runs: LabelledRuns) -> list[list[str]]:
     return rows
 
 
-def clients_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart | None:
+def clients_chart(problem: str, runs: LabelledRuns) -> Chart | None:
     """A chart of the quantiles over clients: a panel for each objective's metrics, a line for each label (the mean over
     seeds). None if no run evaluated its clients."""
     panels = []
@@ -203,7 +203,7 @@ def clients_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart | N
         "For each share of the clients, the value that they do not exceed: a flat line serves all clients alike, and "
         "its ends are the clients with the smallest and the largest values."
     )
-    return Chart(f"clients-{problem}", f"{problem}: distribution over clients", see, panels, note) if panels else None
+    return Chart(f"clients-{problem}", f"{problem}: distribution over clients", see, panels) if panels else None
 
 
 def _client_columns(runs: LabelledRuns) -> list[tuple[str, str]]:
