@@ -18,10 +18,9 @@ from fedcmoo.cli.run import report as command
 from fedcmoo.client_scores import distribution
 from fedcmoo.config import RunConfig
 from fedcmoo.history import Record
-from fedcmoo.overview import report
+from fedcmoo.overview import by_problem, find_runs, report
 from fedcmoo.pareto import Front, Point
 from fedcmoo.report.chart import Chart, Line, Panel, thinned
-from fedcmoo.report.runs import by_problem, find_runs
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.settings import write_toml

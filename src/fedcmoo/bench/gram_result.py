@@ -138,11 +138,7 @@ class GramBench:
         return Table("gram-costs", "what they cost", header, rows, note=note)
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot error against upload, a line for each estimator, both axes logarithmic.
-
-        Args:
-            path: where to save the picture; None to not save it.
-        """
+        """Plot error against upload, a line for each estimator, and save the picture if a path is given."""
         return draw(gram_chart("gram", [[self]], [self.problem]), path)
 
 

@@ -56,11 +56,8 @@ def bench_speed(
     """Measure rounds of a problem on each engine, and how a synthetic problem's rounds grow.
 
     Args:
-        problem: any problem.
-        method: the method, with its local steps and batch size.
+        problem, method, rounds, clients_per_round: what is measured on each engine.
         engines: the engines by their names in the result.
-        rounds: the number of rounds measured on each engine.
-        clients_per_round: the cohort's size.
         growth: the sizes to vary, as in `GROWTH`.
         repeats: how often each size is measured, in turn with the others.
         say: called with progress messages.

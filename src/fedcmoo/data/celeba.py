@@ -59,11 +59,7 @@ class Table(NamedTuple):
 
 
 def load_celeba(folder: Path) -> dict[str, Faces]:
-    """The faces of the parts "train", "validation" and "test".
-
-    Args:
-        folder: the data folder, with CelebA in its subfolder `celeba`.
-    """
+    """The faces of the parts "train", "validation" and "test", from the subfolder `celeba` of the data folder."""
     images = require(folder, ("celeba/img_align_celeba", "celeba/img_align_celeba.zip"), "celeba")
     lists = [
         require(folder, (f"celeba/{name}.txt", f"celeba/{name}.csv"), "celeba")
@@ -144,7 +140,13 @@ def _shrink(content: bytes, name: str) -> NDArray[np.uint8]:
 def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
     """A function that reads a named image of a folder or zip file."""
     if source.is_dir():
-        yield lambda name: _existing(source / name).read_bytes()
+
+        def read_file(name: str) -> bytes:
+            if not (source / name).exists():
+                raise ValueError(f"{source} must hold {name}, but does not; unpack img_align_celeba.zip again")
+            return (source / name).read_bytes()
+
+        yield read_file
         return
     with reading(source), zipfile.ZipFile(source) as archive:
         members = {Path(member).name: member for member in archive.namelist()}
@@ -158,12 +160,6 @@ def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
             return archive.read(members[name])
 
         yield read
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise ValueError(f"{path.parent} must hold {path.name}, but does not; unpack img_align_celeba.zip again")
-    return path
 
 
 def _extent(images: Path) -> int:

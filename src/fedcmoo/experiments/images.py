@@ -115,12 +115,7 @@ class ImageProblem(ABC):
         return [Subset(train, torch.from_numpy(index)) for index in partition.indices]
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """Build the problem with its data; the seed determines validation split, partition and initial model.
-
-        Args:
-            seed: two builds with the same seed are equal.
-            data: the data folder; by default the environment's FEDCMOO_DATA or a folder in the user's cache.
-        """
+        """Build the problem with its data; the seed determines validation split, partition and initial model."""
         (train, validation, test), partition = self.federate(seed, data)
         with seeded(torch.device("cpu"), seed, self.name, "model"):
             model = self.model()

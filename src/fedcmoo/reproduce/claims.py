@@ -71,13 +71,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with its measurements and the verdict.
-
-    Attributes:
-        claim: the claim.
-        values: the quantity, one for each seed; none if it could not be measured.
-        verdict: one of `HOLDS`, `FAILS`, `OPEN`, `ABSENT`.
-    """
+    """A claim with its quantity for each seed, and the verdict: `HOLDS`, `FAILS`, `OPEN` or `ABSENT`."""
 
     claim: Claim
     values: Sequence[float]
@@ -91,12 +85,7 @@ class Verdict:
 
 
 def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
-    """Judge a claim by the `RULE`.
-
-    Args:
-        claim: what is claimed.
-        values: the quantity, one for each seed.
-        full: whether the runs have the paper's scale.
+    """Judge a claim by the `RULE`, given its quantity for each seed, and whether the runs have the paper's scale.
 
     >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
     >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
