@@ -91,12 +91,10 @@ class Radial(Target):
 
 def radial_panel(title: str, runs: Labelled) -> Panel:
     """The final losses of every method, an objective a spoke, means over seeds."""
-    lines = [Line(label, {}, _losses(same)) for label, same in runs.items()]
+    lines = [
+        Line(label, {}, np.mean([run.values("loss") for run in same], axis=0).tolist()) for label, same in runs.items()
+    ]
     return Panel(title, "test loss", lines, spokes=list(next(iter(runs.values()))[0].scores))
-
-
-def _losses(runs: Sequence[SavedRun]) -> list[float]:
-    return [float(x) for x in np.mean([run.values("loss") for run in runs], axis=0)]
 
 
 def _excess(runs: Labelled) -> list[float]:
