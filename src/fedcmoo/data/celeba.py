@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.data.catalogue import CELEBA
 from fedcmoo.data.folder import require
 from fedcmoo.files import DamagedError, reading
 
@@ -60,11 +61,7 @@ class Table(NamedTuple):
 
 def load_celeba(folder: Path) -> dict[str, Faces]:
     """The faces of the parts "train", "validation" and "test", from the subfolder `celeba` of the data folder."""
-    images = require(folder, ("celeba/img_align_celeba", "celeba/img_align_celeba.zip"), "celeba")
-    lists = [
-        require(folder, (f"celeba/{name}.txt", f"celeba/{name}.csv"), "celeba")
-        for name in ("list_attr_celeba", "list_eval_partition")
-    ]
+    images, *lists = (require(folder, names, "celeba") for names in CELEBA.needs)
     settings = {"size": SIZE, "version": VERSION, "images": _extent(images)}
     arrays = cached(folder, "celeba", settings, lists, lambda: _read(images, *lists))
     return {part: Faces(arrays[f"{part}-images"], arrays[f"{part}-attributes"]) for part in PARTS}
