@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fedcmoo.data.base import TensorData
-from fedcmoo.experiments.losses import nll
 from fedcmoo.models.images import SharedEncoder
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator, seeded
@@ -55,7 +55,7 @@ def synthetic(clients: int = 100, objectives: int = 2, width: int = 128) -> Prob
         model = Perceptron(objectives, width)
     return Problem(
         model,
-        [Objective(f"objective {k + 1}", nll) for k in range(objectives)],
+        [Objective(f"objective {k + 1}", cross_entropy) for k in range(objectives)],
         clients=LazyClients(clients, objectives),
         name="synthetic",
     )

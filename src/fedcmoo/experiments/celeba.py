@@ -9,13 +9,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from fedcmoo.data.celeba import ATTRIBUTES, PARTS, load_celeba
 from fedcmoo.data.folder import data_folder
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, composite
-from fedcmoo.experiments import losses
 from fedcmoo.experiments.images import ImageProblem, Splits
+from fedcmoo.experiments.losses import attribute_accuracy
 from fedcmoo.models.images import ResNet18
 from fedcmoo.problem import Metric, Objective, accuracy
 
@@ -88,7 +89,7 @@ class CelebA(CelebAProblem):
         return {name: target.numpy() for name, target in zip(ATTRIBUTES, train.targets, strict=True)}
 
     def objectives(self) -> list[Objective]:
-        return [Objective(name, losses.nll, metrics=[accuracy]) for name in ATTRIBUTES]
+        return [Objective(name, cross_entropy, metrics=[accuracy]) for name in ATTRIBUTES]
 
     def model(self) -> nn.Module:
         return ResNet18(objectives=len(ATTRIBUTES), outputs=2)
@@ -113,8 +114,8 @@ class CelebA5(CelebAProblem):
         }
 
     def objectives(self) -> list[Objective]:
-        right = Metric("accuracy", losses.attribute_accuracy)
-        return [Objective(f"group {i}", losses.binary, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
+        loss, right = binary_cross_entropy_with_logits, Metric("accuracy", attribute_accuracy)
+        return [Objective(f"group {i}", loss, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
 
     def model(self) -> nn.Module:
         return ResNet18(objectives=len(GROUPS), outputs=len(GROUPS[0]))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedcmoo.data.base import Data, Labelled, Subset
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, Partition, by_label, composite, dirichlet, iid
 from fedcmoo.data.skew import Skew, measure_skew
-from fedcmoo.experiments import losses
+from fedcmoo.experiments.losses import Scaled, l2
 from fedcmoo.problem import Objective, Problem, Transform, accuracy
 from fedcmoo.randomness import numpy_generator, seeded
 from fedcmoo.validation import at_least_one, check_literals, not_negative, positive
@@ -172,8 +174,8 @@ class TwoObjectives(ImageProblem):
 
     def objectives(self) -> list[Objective]:
         first, second = self.objective_names
-        first_loss = {"nll": losses.nll, "l2": losses.l2}[self.first_loss]
+        first_loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy if self.first_loss == "nll" else l2
         return [
-            Objective(first, losses.Scaled(first_loss, self.first_scale), metrics=[accuracy]),
-            Objective(second, losses.nll, metrics=[accuracy]),
+            Objective(first, Scaled(first_loss, self.first_scale), metrics=[accuracy]),
+            Objective(second, cross_entropy, metrics=[accuracy]),
         ]

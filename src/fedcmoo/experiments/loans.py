@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedcmoo.data.partition import composite
-from fedcmoo.experiments import losses
+from fedcmoo.experiments.losses import attribute_accuracy
 from fedcmoo.experiments.tables import Table, TableProblem
 from fedcmoo.optional import require
 from fedcmoo.problem import Metric, Objective
@@ -77,7 +78,7 @@ class Loans(TableProblem):
 
     def objectives(self) -> list[Objective]:
         return [
-            Objective("approval", losses.binary, metrics=[Metric("accuracy", losses.attribute_accuracy)]),
+            Objective("approval", binary_cross_entropy_with_logits, metrics=[Metric("accuracy", attribute_accuracy)]),
             Objective("parity", parity, metrics=[Metric("gap", gap, higher_is_better=False)]),
         ]
 
