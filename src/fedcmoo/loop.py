@@ -24,8 +24,7 @@ from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
-from fedcmoo.metrics.gradients import of_round
-from fedcmoo.metrics.starvation import LOW_WEIGHT, REMEDY, starved
+from fedcmoo.metrics import LOW_WEIGHT, REMEDY, of_round, starved
 from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, drive

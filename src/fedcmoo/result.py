@@ -11,7 +11,7 @@ from torch import nn
 
 from fedcmoo.evaluation import metric_names
 from fedcmoo.files import write_json
-from fedcmoo.metrics.starvation import REMEDY
+from fedcmoo.metrics import REMEDY
 from fedcmoo.report.run_charts import run_chart, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table, count, size

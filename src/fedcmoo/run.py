@@ -11,7 +11,7 @@ from typing import Any, Self
 from fedcmoo.evaluation import Scores, mean_score
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import METHODS
-from fedcmoo.metrics.starvation import starved
+from fedcmoo.metrics import starved
 from fedcmoo.settings import read_toml
 
 CONFIG, HISTORY, RESULT = "config.toml", "history.jsonl", "result.json"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedcmoo.evaluation import Scores
 from fedcmoo.files import write_json
-from fedcmoo.metrics.front import angle, hypervolume, non_dominated
+from fedcmoo.metrics import angle, hypervolume, non_dominated
 from fedcmoo.pareto.point import Point
 from fedcmoo.pareto.preferences import ratio_text
 from fedcmoo.report.chart import Chart, Line, Panel, distinct_colours

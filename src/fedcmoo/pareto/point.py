@@ -11,7 +11,7 @@ import safetensors.torch
 from torch import nn
 
 from fedcmoo.evaluation import Scores
-from fedcmoo.metrics.front import angle
+from fedcmoo.metrics import angle
 from fedcmoo.weights.preference import check_preference, non_uniformity
 
 
