@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from fedcmoo import FedCMOO, Objective, Problem, fit
 from fedcmoo.engines import Pool
-from fedcmoo.models.resnet import ResNet18
+from fedcmoo.models.images import ResNet18
 
 
 def proportional_bytes() -> int:

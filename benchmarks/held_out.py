@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
-from fedcmoo.bench.weights_result import FEDAVG, WeightsBench
+from fedcmoo.bench.weights import FEDAVG, WeightsBench
 from fedcmoo.engines import Local
 from fedcmoo.experiments.loans import OneLogit
 from fedcmoo.failures import DivergedError

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedcmoo import Objective, Problem
-from fedcmoo.models.resnet import ResNet18
+from fedcmoo.models.images import ResNet18
 from fedcmoo.optimizers import SGD
 from fedcmoo.worker import Worker
 

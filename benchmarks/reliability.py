@@ -12,11 +12,11 @@ import logging
 import sys
 from collections.abc import Callable
 
-from fedcmoo.bench.reliability.faults import faulty_clients
-from fedcmoo.bench.reliability.files import damaged_files, flipped_bits
-from fedcmoo.bench.reliability.fuzz import fuzzed_messages
-from fedcmoo.bench.reliability.kills import kills
-from fedcmoo.bench.reliability.outcome import Outcome, markdown
+from campaign.faults import faulty_clients
+from campaign.files import damaged_files, flipped_bits
+from campaign.fuzz import fuzzed_messages
+from campaign.kills import kills
+from campaign.outcome import Outcome, markdown
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from fedcmoo import FedAvg, FedCMOO, FedMGDAPlus, Objective, Problem, Result, accuracy, client_objectives, fit
 from fedcmoo.client_scores import QUANTILES, STATISTICS, distribution
 from fedcmoo.report.chart import Chart, Line, Panel
-from fedcmoo.report.client_charts import SHARE
+from fedcmoo.report.run_charts import SHARE
 from fedcmoo.report.static import draw
 
 GROUPS = ["upright"] * 11 + ["turned"] * 3 + ["mirrored"] * 3 + ["faint"] * 3

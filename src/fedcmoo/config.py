@@ -15,8 +15,7 @@ from fedcmoo.contributions import Stage
 from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments import PROBLEMS, ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
@@ -113,6 +112,12 @@ class RunConfig:
         table = self.to_table()
         return f"{table['problem']['name']}-{table['method']['name']}-seed{self.seed}"
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments that `fit` and `sweep` share."""
+        names = ("clients_per_round", "seed", "engine", "evaluate_every", "checkpoint_every", "stages")
+        return {name: getattr(self, name) for name in (*names, "acceptance", "on_failure", "download")}
+
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
         """Create a configuration from a table, such as that of a TOML file."""
@@ -143,19 +148,11 @@ class RunConfig:
             problem,
             self.method,
             self.rounds,
-            clients_per_round=self.clients_per_round,
-            seed=self.seed,
-            engine=self.engine,
-            evaluate_every=self.evaluate_every,
             callbacks=callbacks,
             folder=folder,
-            checkpoint_every=self.checkpoint_every,
             resume=resume,
-            acceptance=self.acceptance,
-            on_failure=self.on_failure,
-            stages=self.stages,
-            download=self.download,
             config=self.to_table(),
+            **self.options,
         )
 
     def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:

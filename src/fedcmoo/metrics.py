@@ -1,4 +1,6 @@
-"""Measures of multi-objective results: pure functions of losses, metrics, Gram matrices and histories."""
+"""Measures of multi-objective results: dominance, hypervolume, preferences, Δ_M, conflicts, starved objectives."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 
@@ -10,8 +12,9 @@ from fedcmoo.optional import require
 from fedcmoo.types import Matrix
 from fedcmoo.weights.min_norm import min_norm
 
-LOW_WEIGHT, ROUNDS, STANDS_STILL = 0.02, 10, 0.05
-"""The thresholds of `starved`."""
+LOW_WEIGHT = 0.02
+ROUNDS = 10
+STANDS_STILL = 0.05
 
 NON_UNIFORMITY = "kl"
 """The note of rounds whose weights steer the losses towards a preference."""
@@ -63,7 +66,8 @@ def angle(losses: ArrayLike, preference: ArrayLike) -> float:
 def delta_m(values: Sequence[float], baselines: Sequence[float], higher_is_better: Sequence[bool]) -> float:
     """Δ_M = 100/M Σ_k (-1)^{ℓ_k} (S_k - B_k) / B_k in percent, with ℓ_k = 1 where a higher S_k is better.
 
-    Smaller is better: 0 is as good as M separate models, negative values are better.
+    The cost of training all objectives together instead of each alone (appendix E.3). Smaller is better: 0 is as good
+    as M separate models, negative values are better.
 
     Args:
         values: S, the metrics of the common model, [M].
@@ -84,7 +88,7 @@ def delta_m(values: Sequence[float], baselines: Sequence[float], higher_is_bette
 def stationarity(G: Matrix) -> float:
     """min over the simplex of ||Σ_k w_k ∇F_k||² = w^T G w: zero if x is Pareto stationary. G is [M, M].
 
-    >>> round(stationarity(np.eye(2)), 12)
+    >>> round(stationarity(np.eye(2)), 9)
     0.5
     """
     w = min_norm(G)
@@ -114,7 +118,7 @@ def of_round(G: Matrix) -> dict[str, float]:
 
 
 def starved(history: Sequence[Record]) -> list[str]:
-    """The objectives that a weighting rule starves.
+    """The objectives that a weighting rule starves, given the records of all rounds.
 
     An objective is starved if its weight is below `LOW_WEIGHT` in all rounds between two evaluations at least `ROUNDS`
     apart, and its loss falls by less than the share `STANDS_STILL` between them. Only weights found by a rule are

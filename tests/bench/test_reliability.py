@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcmoo.bench.reliability import fuzz
-from fedcmoo.bench.reliability.faults import FaultyRun, faulty_clients
-from fedcmoo.bench.reliability.files import damaged_files, flipped_bits
-from fedcmoo.bench.reliability.fuzz import fuzzed_messages
-from fedcmoo.bench.reliability.kills import kills
-from fedcmoo.bench.reliability.outcome import Outcome, markdown
+from campaign import fuzz
+from campaign.faults import FaultyRun, faulty_clients
+from campaign.files import damaged_files, flipped_bits
+from campaign.fuzz import fuzzed_messages
+from campaign.kills import kills
+from campaign.outcome import Outcome, markdown
 from fedcmoo.messages import Message
 
 

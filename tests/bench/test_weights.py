@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedcmoo.bench.weights import SUITE, Suite
-from fedcmoo.bench.weights_result import FEDAVG, WeightsBench
+from fedcmoo.bench.weights import FEDAVG, SUITE, Suite, WeightsBench
 from fedcmoo.callbacks import Callback
 from fedcmoo.cli import app
 from fedcmoo.config import variants

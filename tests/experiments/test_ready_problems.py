@@ -13,12 +13,9 @@ import torch
 from fedcmoo.data.base import everything
 from fedcmoo.data.compose import overlay
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.cifar10_mnist import CIFAR10MNIST
 from fedcmoo.experiments.images import ImageProblem
 from fedcmoo.experiments.losses import Scaled, attribute_accuracy, l2
-from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
-from fedcmoo.experiments.multimnist import MultiMNIST
-from fedcmoo.experiments.pairs import ComposedPairs
+from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, MultiMNIST, load
 from fedcmoo.experiments.two_digits import TwoDigits
 from tests.data.test_cifar import write as write_cifar
 from tests.data.test_idx import idx_bytes
@@ -71,9 +68,9 @@ def test_composed_problems(
 
 
 def test_train_and_validation_share_no_pair(folder: Path) -> None:
-    federation = MultiMNIST(**SMALL).federate(0, folder)
-    held_out = set(federation.validation.index.tolist())  # type: ignore[union-attr]
-    dealt = {i for index in federation.partition.indices for i in index.tolist()}
+    splits, partition = MultiMNIST(**SMALL).federate(0, folder)
+    held_out = set(splits.validation.index.tolist())  # type: ignore[union-attr]
+    dealt = {i for index in partition.indices for i in index.tolist()}
     assert len(held_out) == 20
     assert len(dealt) == 80
     assert not held_out & dealt
@@ -81,7 +78,7 @@ def test_train_and_validation_share_no_pair(folder: Path) -> None:
 
 def test_pairs_have_the_labels_of_their_images(folder: Path) -> None:
     settings = MultiMNIST(**SMALL)
-    (digits, labels), _ = settings.load(folder, train=False)
+    digits, labels = load(folder, "mnist", train=False)
     test = settings.splits(folder).test
     left, right = (target.numpy() for target in test.targets)
     for n in range(10):

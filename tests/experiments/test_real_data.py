@@ -13,10 +13,7 @@ from fedcmoo.data.base import everything
 from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
 from fedcmoo.data.cifar import cifar10_source, load_cifar10
 from fedcmoo.data.idx import idx_files, load_idx_pair
-from fedcmoo.experiments.cifar10_mnist import CIFAR10MNIST
-from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
-from fedcmoo.experiments.multimnist import MultiMNIST
-from fedcmoo.experiments.pairs import ComposedPairs
+from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, MultiMNIST
 
 pytestmark = pytest.mark.real_data
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcmoo.data.graphs import GraphBatch, GraphData
-from fedcmoo.models.gnn import GNN, Set2Set, softmax_per_graph
-from fedcmoo.models.nnconv import NNConv
+from fedcmoo.models.gnn import GNN, NNConv, Set2Set, softmax_per_graph
 from fedcmoo.randomness import seeded
 
 

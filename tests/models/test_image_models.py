@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcmoo.models.cnn import CNN
-from fedcmoo.models.lenet import LeNet
-from fedcmoo.models.resnet import ResNet18
+from fedcmoo.models.images import CNN, LeNet, ResNet18
 from fedcmoo.randomness import seeded
 
 

@@ -14,14 +14,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedcmoo.cli.report import report as command
+from fedcmoo.cli.run import report as command
 from fedcmoo.client_scores import distribution
 from fedcmoo.config import RunConfig
 from fedcmoo.history import Record
-from fedcmoo.overview import report
+from fedcmoo.overview import by_problem, find_runs, report
 from fedcmoo.pareto import Front, Point
 from fedcmoo.report.chart import Chart, Line, Panel, thinned
-from fedcmoo.report.runs import by_problem, find_runs
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.settings import write_toml
@@ -120,7 +119,7 @@ def test_page_of_a_sweep_and_a_gram_bench(tmp_path: Path) -> None:
     average = Point("FedAvg", {"left": {"loss": 0.4}, "right": {"loss": 0.9}}, (), tmp_path / "sweep/baselines/fedavg")
     Front("two-digits", ("left", "right"), tuple(points), (2.3, 2.3), fedavg=average).save(tmp_path / "sweep")
     (tmp_path / "bench").mkdir()
-    (tmp_path / "bench/gram.json").write_text(json.dumps(bench("multimnist").summary()))
+    (tmp_path / "bench/gram.json").write_text(json.dumps(asdict(bench("multimnist"))))
     report([tmp_path / "sweep", tmp_path / "bench"], tmp_path / "page.html")
     charts = charts_in(tmp_path / "page.html")
     assert list(charts) == ["curves-two-digits", "weights-two-digits", "front-1", "gram-errors"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fedcmoo.history import Record
@@ -73,3 +75,10 @@ def test_a_chart_has_bars_with_the_spread_of_the_seeds_that_get_there() -> None:
     }
     figure = draw(chart)
     assert [len(axes.patches) for axes in figure.axes] == [1, 1, 1]
+
+
+def test_a_target_that_no_run_reaches_has_a_chart_without_bars(tmp_path: Path) -> None:
+    chart = targets_chart("p", [Target.parse("left=0.99")], {"slow": [run(0.02)]})
+    figure = draw(chart, tmp_path / "targets.png")
+    assert [len(axes.patches) for axes in figure.axes] == [0, 0, 0]
+    assert (tmp_path / "targets.png").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -14,12 +15,11 @@ from fedcmoo.bench.gram_result import PAPER, GramBench, Row
 from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record
 from fedcmoo.methods import METHODS
-from fedcmoo.reproduce.gram_study import GramStudy
-from fedcmoo.reproduce.local_progress import WAYS
+from fedcmoo.reproduce.measuring import NOTE, WAYS
 from fedcmoo.reproduce.paper import SINGLE, TABLE1, TABLE2
-from fedcmoo.reproduce.rate import NOTE
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import Target
+from fedcmoo.reproduce.targets.gram import GramStudy
 from fedcmoo.rounds import Sizes
 from fedcmoo.runs import Runs
 from fedcmoo.settings import write_toml
@@ -39,7 +39,7 @@ def fabricate(targets: Iterable[Target], study: Study, runs: Runs) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "config.toml").write_text(write_toml(config.to_table()))
                 if isinstance(config, GramStudy):
-                    (folder / "gram.json").write_text(json.dumps(bench(config.to_table()["problem"]["name"]).summary()))
+                    (folder / "gram.json").write_text(json.dumps(asdict(bench(config.to_table()["problem"]["name"]))))
                 else:
                     (folder / "history.jsonl").write_text("".join(r.to_json() + "\n" for r in history(config)))
                 (folder / "result.json").write_text(json.dumps({"seconds": 1.0, "rounds": config.rounds}))

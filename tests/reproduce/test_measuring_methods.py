@@ -12,8 +12,7 @@ from fedcmoo import FedCMOO, fit
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
 from fedcmoo.methods import FedCMOOT
-from fedcmoo.reproduce.local_progress import WAYS, LocalProgress
-from fedcmoo.reproduce.rate import NOTE, MeasuredFedCMOOT, step_sizes
+from fedcmoo.reproduce.measuring import NOTE, WAYS, LocalProgress, MeasuredFedCMOOT, step_sizes
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.types import Matrix
 from fedcmoo.weights import FindWeights, min_norm

@@ -11,9 +11,9 @@ from fedcmoo.engines import Local
 from fedcmoo.files import DamagedError
 from fedcmoo.methods import FedAvg
 from fedcmoo.reproduce.command import choose
-from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets import TARGETS
+from fedcmoo.reproduce.targets.gram import GramStudy
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.runs import NotMeasuredError, Runs
 from fedcmoo.settings import SettingsError, flatten, from_table, write_toml

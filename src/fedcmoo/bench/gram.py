@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedcmoo.bench.gram_result import GramBench, Row
-from fedcmoo.bench.memory import PeakMemory
+from fedcmoo.bench.memory import peak_bytes, reset_peak
 from fedcmoo.bench.timed import Clock, Timed
 from fedcmoo.callbacks import Callback
 from fedcmoo.client import Client
@@ -24,7 +24,7 @@ from fedcmoo.gram import Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWay
 from fedcmoo.gram.base import Estimate
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
-from fedcmoo.methods import FedCMOO, FedCMOOPref
+from fedcmoo.methods import FedCMOO, FedCMOOPref, Method
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, drive
 from fedcmoo.settings import Table
@@ -49,20 +49,6 @@ class Entry:
     @property
     def label(self) -> str:
         return f"{self.name} @ {self.budget:g}"
-
-
-@dataclass
-class Cost:
-    """The cost of an estimator in a round: all clients' time for Jacobians and for the rest, and one client's bytes."""
-
-    jacobian: Clock = field(default_factory=Clock)
-    encode: Clock = field(default_factory=Clock)
-    upload: float = 0.0
-    download: float = 0.0
-
-    def reset(self) -> None:
-        """Reset to zero."""
-        self.jacobian.seconds = self.encode.seconds = self.upload = self.download = 0.0
 
 
 def entries(budgets: Sequence[float]) -> list[Entry]:
@@ -103,7 +89,7 @@ def possible(entry: Entry, sizes: Sizes) -> bool:
 
 def bench_gram(
     problem: Problem,
-    method: FedCMOO | FedCMOOPref,
+    method: Method | str,
     rounds: int = 20,
     *,
     every: int = 1,
@@ -120,7 +106,7 @@ def bench_gram(
 
     Args:
         problem: model, objectives and data.
-        method: the training method; its Gram estimator is replaced by the exact one.
+        method: the training method, FedCMOO or FedCMOOPref; its Gram estimator is replaced by the exact one.
         rounds: the number of rounds.
         every: rounds from one comparison to the next.
         budgets: uploads in multiples of d numbers.
@@ -129,6 +115,8 @@ def bench_gram(
         clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
     at_least_one(every=every)
+    if not isinstance(method, (FedCMOO, FedCMOOPref)):
+        raise ValueError(f"the method must be one that estimates a Gram matrix, but got {type(method).__name__}")
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
         raise ValueError(f"only must be parts of estimators' names, but none contains {' or '.join(map(repr, only))}")
@@ -190,11 +178,9 @@ class Compared(Exact):
         self, problem: Problem, seed: int, entries: Sequence[Entry], every: int, batch_size: int | None
     ) -> None:
         self.entries, self.every = entries, every
-        self.cost = Cost()
+        self.jacobian, self.encode = Clock(), Clock()  # of all clients together
         channels = {
-            f"{entry.label}/{name}": Channel(
-                WithoutJacobian(contribution, self.cost.encode, batch_size, self.cost.jacobian)
-            )
+            f"{entry.label}/{name}": Channel(WithoutJacobian(contribution, self.encode, batch_size, self.jacobian))
             for entry in entries
             for name, contribution in entry.gram.contributions(batch_size).items()
         }
@@ -211,29 +197,30 @@ class Compared(Exact):
         return exact, sums
 
     def _measure(self, entry: Entry, exact: Matrix, server: Server) -> None:
-        self.cost.reset()
-        with PeakMemory() as peak:
-            start = time.perf_counter()
-            G, _ = drive(entry.gram.estimate(server), lambda ask: self._ask(ask, entry, server))
-            seconds = time.perf_counter() - start
+        self.jacobian.seconds = self.encode.seconds = 0.0
+        traffic = {"upload": 0.0, "download": 0.0}  # bytes of one client
+        before = reset_peak()
+        start = time.perf_counter()
+        G, _ = drive(entry.gram.estimate(server), lambda ask: self._ask(ask, entry, server, traffic))
+        seconds = time.perf_counter() - start
+        peak = peak_bytes()
         measured = {
             "nrmse": nrmse(G, exact),
             "normalized": nrmse(unit_scale(G), unit_scale(exact)),
-            "upload": self.cost.upload,
-            "download": self.cost.download,
-            "encode": self.cost.encode.seconds,
-            "combine": seconds - self.cost.encode.seconds - self.cost.jacobian.seconds,
+            **traffic,
+            "encode": self.encode.seconds,
+            "combine": seconds - self.encode.seconds - self.jacobian.seconds,
         }
-        if peak.bytes is not None:
-            measured["peak"] = float(peak.bytes)
+        if before is not None and peak is not None:
+            measured["peak"] = max(0.0, peak - before)
         server.notes |= {_note(entry, what): value for what, value in measured.items()}
 
-    def _ask(self, ask: Ask, entry: Entry, server: Server) -> Sums:
+    def _ask(self, ask: Ask, entry: Entry, server: Server, traffic: dict[str, float]) -> Sums:
         messages = {f"{entry.label}/{name}": message for name, message in ask.messages.items()}
         request = Request(server.round, server.model.version, messages)
         sums = AskClients(request, server.cohort).run(self.worker, server.model)
-        self.cost.upload += sums.uploaded / sums.count
-        self.cost.download += ask.nbytes
+        traffic["upload"] += sums.uploaded / sums.count
+        traffic["download"] += ask.nbytes
         return sums.part(entry.label)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from fedcmoo.experiments.multimnist import MultiMNIST
+from fedcmoo.experiments.pairs import MultiMNIST
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import Sketch
 from fedcmoo.methods import FedCMOO

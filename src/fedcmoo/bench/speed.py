@@ -32,8 +32,6 @@ from fedcmoo.training import fit
 from fedcmoo.validation import at_least_one
 from fedcmoo.worker import keep_freed_memory
 
-NEVER = 10**9
-
 GROWTH: Mapping[str, Sequence[int]] = {
     "clients": (10, 100, 1000, 10_000),
     "cohort": (5, 10, 20, 40),
@@ -56,11 +54,8 @@ def bench_speed(
     """Measure rounds of a problem on each engine, and how a synthetic problem's rounds grow.
 
     Args:
-        problem: any problem.
-        method: the method, with its local steps and batch size.
+        problem, method, rounds, clients_per_round: what is measured on each engine.
         engines: the engines by their names in the result.
-        rounds: the number of rounds measured on each engine.
-        clients_per_round: the cohort's size.
         growth: the sizes to vary, as in `GROWTH`.
         repeats: how often each size is measured, in turn with the others.
         say: called with progress messages.
@@ -92,22 +87,22 @@ def engine_speed(
         rounds + 2,
         clients_per_round=clients_per_round,
         engine=engine,
-        evaluate_every=NEVER,
+        evaluate_every=10**9,
         callbacks=[stopwatch],
     )
     laps = stopwatch.laps[1:-1]
-    in_clients = sum(lap.in_clients for lap in laps) / sum(sum(lap.seconds.values()) for lap in laps)
+    totals = [sum(lap.seconds.values()) for lap in laps]
     return EngineSpeed(
         engine=name,
-        seconds=median(sum(lap.seconds.values()) for lap in laps),
+        seconds=median(totals),
         phases={phase: median(lap.seconds[phase] for lap in laps) for phase in laps[0].seconds},
         evaluation=result.history[-1].seconds.get("evaluate", 0.0),
         floor=median(lap.floor for lap in laps),
-        ratio=median(sum(lap.seconds.values()) / lap.floor for lap in laps),
+        ratio=median(total / lap.floor for total, lap in zip(totals, laps, strict=True)),
         # Only clients of a local engine are timed by this process's clock.
-        outside_clients=1 - in_clients if isinstance(engine, Local) else None,
+        outside_clients=1 - sum(lap.in_clients for lap in laps) / sum(totals) if isinstance(engine, Local) else None,
         coding=coding.seconds / sum(lap.processor for lap in stopwatch.laps) if coding.seconds else None,
-        clients_per_second=clients_per_round / median(sum(lap.seconds.values()) for lap in laps),
+        clients_per_second=clients_per_round / median(totals),
         peak_bytes=peak_bytes(with_children=not isinstance(engine, Local)),
     )
 

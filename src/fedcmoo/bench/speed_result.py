@@ -94,11 +94,7 @@ class SpeedBench:
         return {**asdict(self), "machine": machine}
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot a panel with the engines beside the floor, and one for each size that grows.
-
-        Args:
-            path: where to save the picture; None to not save it.
-        """
+        """Plot the engines beside the floor and each size that grows, and save the picture if a path is given."""
         panels = [self._engines_panel(), *(_growth_panel(growth) for growth in self.growth)]
         see = "Seconds of a round by phase, beside a plain PyTorch loop; time of a round as a synthetic problem grows."
         return draw(Chart("speed", f"Speed of {self.problem}", see, panels), path)

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fedcmoo.data.base import TensorData
-from fedcmoo.experiments.losses import nll
+from fedcmoo.models.images import SharedEncoder
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator, seeded
 
 FEATURES, CLASSES, SAMPLES = 64, 10, 256
 
 
-class Perceptron(nn.Module):
+class Perceptron(SharedEncoder):
     """Two hidden layers shared by all objectives, and a linear layer for each. Input [B, 64], M outputs [B, 10]."""
-
-    shared = ("encoder",)
 
     def __init__(self, objectives: int, width: int) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
-        self.heads = nn.ModuleList(nn.Linear(width, CLASSES) for _ in range(objectives))
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        features = self.encoder(inputs)
-        return tuple(head(features) for head in self.heads)
+        self.decoders = nn.ModuleList(nn.Linear(width, CLASSES) for _ in range(objectives))
 
 
 @dataclass(frozen=True)
@@ -42,13 +36,7 @@ class LazyClients(Sequence[TensorData]):
     def __len__(self) -> int:
         return self.clients
 
-    @overload
-    def __getitem__(self, i: int) -> TensorData: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[TensorData]: ...
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(self.clients))]
+    def __getitem__(self, i: int) -> TensorData:  # type: ignore[override]  # slices are not needed
         if not 0 <= i < self.clients:
             raise IndexError(f"there are {self.clients} clients, but client {i} was asked for")
         draws = generator(i, "synthetic")
@@ -67,7 +55,7 @@ def synthetic(clients: int = 100, objectives: int = 2, width: int = 128) -> Prob
         model = Perceptron(objectives, width)
     return Problem(
         model,
-        [Objective(f"objective {k + 1}", nll) for k in range(objectives)],
+        [Objective(f"objective {k + 1}", cross_entropy) for k in range(objectives)],
         clients=LazyClients(clients, objectives),
         name="synthetic",
     )

@@ -1,4 +1,6 @@
-"""The best evaluation of a run, by a metric or the mean rank over objectives: keep its model, or stop after it."""
+"""Keep the best model of a run, or stop when none is better: by one objective, a metric, or the mean rank."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal

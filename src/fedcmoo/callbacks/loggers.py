@@ -1,4 +1,6 @@
-"""Log runs to TensorBoard, MLflow and Weights & Biases (extras `tensorboard`, `mlflow`, `wandb`)."""
+"""Log the numbers of every round to TensorBoard, Weights & Biases or MLflow (extras of the same names)."""
+
+from __future__ import annotations
 
 import re
 import time
@@ -36,6 +38,11 @@ def numbers(record: Record) -> dict[str, float]:
     return found
 
 
+def settings(training: Training) -> dict[str, Any]:
+    """The problem's name and the method's settings."""
+    return {"problem": training.problem.name, "method": described(training.method, METHODS)}
+
+
 class TensorBoard(Callback):
     """Logs losses, metrics, weights, traffic and seconds of every round.
 
@@ -61,6 +68,34 @@ class TensorBoard(Callback):
             self._writer.close()
 
 
+class WandB(Callback):
+    """Logs losses, metrics, weights, traffic and seconds of every round, and the method's settings as configuration.
+
+    Args:
+        project: the project of the run.
+        settings: further arguments of `wandb.init`, such as `mode="offline"` or `name="first try"`.
+    """
+
+    def __init__(self, project: str = "fedcmoo", **settings: Any) -> None:
+        self._wandb = require("wandb", extra="wandb")
+        self._settings = {"project": project, **settings}
+        self._run: Any = None
+
+    def on_start(self, training: Training) -> None:
+        self._run = self._wandb.init(config={**settings(training), "rounds": training.rounds}, **self._settings)
+
+    def after_round(self, record: Record) -> None:
+        self._run.log(numbers(record), step=record.round)
+
+    def on_end(self, result: Result) -> None:
+        self._run.summary.update(result.summary())
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+
 class MLflow(Callback):
     """Logs losses, metrics, weights, traffic and seconds of every round, and the method's settings as parameters.
 
@@ -83,8 +118,7 @@ class MLflow(Callback):
         number = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
         self._run = self._client.create_run(number, run_name=self._name).info.run_id
         self._status = "FAILED"
-        settings = {"problem": training.problem.name, "method": described(training.method, METHODS)}
-        for name, value in flatten(settings).items():
+        for name, value in flatten(settings(training)).items():
             self._client.log_param(self._run, name, value)
 
     def after_round(self, record: Record) -> None:
@@ -94,39 +128,10 @@ class MLflow(Callback):
         metrics = [self._mlflow.entities.Metric(name, value, now, record.round) for name, value in found.items()]
         self._client.log_batch(self._run, metrics=metrics)  # one request
 
-    def on_end(self, result: object) -> None:
+    def on_end(self, result: Result) -> None:
         self._status = "FINISHED"
 
     def close(self) -> None:
         if self._client is not None:
             self._client.set_terminated(self._run, self._status)
             self._client = None
-
-
-class WandB(Callback):
-    """Logs losses, metrics, weights, traffic and seconds of every round, and the method's settings as configuration.
-
-    Args:
-        project: the project of the run.
-        settings: further arguments of `wandb.init`, such as `mode="offline"` or `name="first try"`.
-    """
-
-    def __init__(self, project: str = "fedcmoo", **settings: Any) -> None:
-        self._wandb = require("wandb", extra="wandb")
-        self._settings = {"project": project, **settings}
-        self._run: Any = None
-
-    def on_start(self, training: Training) -> None:
-        config = {"problem": training.problem.name, "method": described(training.method, METHODS)}
-        self._run = self._wandb.init(config={**config, "rounds": training.rounds}, **self._settings)
-
-    def after_round(self, record: Record) -> None:
-        self._run.log(numbers(record), step=record.round)
-
-    def on_end(self, result: Result) -> None:
-        self._run.summary.update(result.summary())
-
-    def close(self) -> None:
-        if self._run is not None:
-            self._run.finish()
-            self._run = None

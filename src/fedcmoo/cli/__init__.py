@@ -11,9 +11,8 @@ from fedcmoo.cli import bench, data, flower
 from fedcmoo.cli.compare import compare
 from fedcmoo.cli.listing import list_names
 from fedcmoo.cli.pareto import pareto
-from fedcmoo.cli.report import report
 from fedcmoo.cli.reproduce import reproduce
-from fedcmoo.cli.run import resume, run
+from fedcmoo.cli.run import report, resume, run
 
 app = typer.Typer(
     name="fedcmoo",

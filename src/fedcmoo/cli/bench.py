@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, out, print_json, progress
+from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, progress, show
 from fedcmoo.settings import SettingsError
 
 app = typer.Typer(
@@ -39,32 +39,24 @@ def gram(
     from fedcmoo.callbacks import ProgressBar
     from fedcmoo.cli.resolving import numbers
     from fedcmoo.files import write_json
-    from fedcmoo.methods import FedCMOO, FedCMOOPref
 
     with errors_for_people():
         chosen = options.resolve(method or "fedcmoo-pref", {"rounds": rounds})
-        if not isinstance(chosen.method, (FedCMOO, FedCMOOPref)):
-            raise ValueError(
-                f"--method must be one that estimates a Gram matrix, but got {type(chosen.method).__name__}"
-            )
         bench = bench_gram(
             chosen.build(),
             chosen.method,
             chosen.rounds,
             every=every,
-            budgets=numbers("--budgets", budgets),
+            budgets=numbers("--budgets", budgets, float),
             only=only.split(",") if only else (),
             clients_per_round=chosen.clients_per_round,
             seed=chosen.seed,
             callbacks=[ProgressBar(err)],
         )
         if folder is not None:
-            write_json(folder / "gram.json", bench.summary())
+            write_json(folder / "gram.json", asdict(bench))
             bench.plot(folder / "gram.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(*bench.tables(), sep="\n")
+        show(as_json, asdict(bench), *bench.tables())
 
 
 @app.command()
@@ -86,7 +78,7 @@ def traffic(
     own folder and is found again by its settings; run the same command again to continue.
     """
     from fedcmoo.bench.traffic import TrafficBench, configurations
-    from fedcmoo.cli.resolving import numbers, whole_numbers
+    from fedcmoo.cli.resolving import numbers
     from fedcmoo.comparison import compare_configs
     from fedcmoo.files import write_atomically, write_json
     from fedcmoo.report.static import draw
@@ -95,19 +87,16 @@ def traffic(
 
     with errors_for_people(AGAIN):
         fedcmoo, fsmgda = (options.resolve(method) for method in ("fedcmoo", "fsmgda"))
-        widths = whole_numbers("--bits", bits)
-        chosen = configurations(fedcmoo, fsmgda, whole_numbers("--seeds", seeds), numbers("--uploads", uploads), widths)
+        widths, whole = numbers("--bits", bits, int), numbers("--uploads", uploads, float)
+        chosen = configurations(fedcmoo, fsmgda, numbers("--seeds", seeds, int), whole, widths)
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
         bench = TrafficBench.of(compare_configs(chosen, Runs(runs or folder, progress)), d)
         write_json(folder / "traffic.json", bench.summary())
         write_atomically(folder / "traffic.md", bench.table().markdown().encode())
         draw(bench.chart(), folder / "traffic.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(bench.table())
-            out.print(f"in {folder}: traffic.png, .md and .json; the runs are in {runs or folder}", soft_wrap=True)
+        files = f"in {folder}: traffic.png, .md and .json; the runs are in {runs or folder}"
+        show(as_json, bench.summary(), bench.table(), files)
 
 
 @app.command()
@@ -155,10 +144,7 @@ def speed(
         if folder is not None:
             write_json(folder / "speed.json", bench.summary())
             bench.plot(folder / "speed.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(*bench.tables(), sep="\n")
+        show(as_json, bench.summary(), *bench.tables())
 
 
 @app.command()
@@ -174,10 +160,7 @@ def engines(
 
     with errors_for_people():
         costs = measure(names or (), rounds, nodes, secure, err.print)
-    if as_json:
-        print_json([asdict(cost) for cost in costs])
-    else:
-        out.print(table(costs))
+    show(as_json, [asdict(cost) for cost in costs], table(costs))
 
 
 @app.command()
@@ -202,7 +185,7 @@ def weights(
     Each run has its own folder; run the same command again to continue an interrupted one.
     """
     from fedcmoo.bench.weights import SUITE, Suite
-    from fedcmoo.cli.resolving import different, known, whole_numbers
+    from fedcmoo.cli.resolving import different, known, numbers
     from fedcmoo.config import variants
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.files import write_atomically, write_json
@@ -217,17 +200,14 @@ def weights(
             known("weighting rule", rule, every)
         for problem in on:
             known("problem", problem, [*PROBLEMS, *variants()])
-        bench = Suite(folder, whole_numbers("--seeds", seeds), options.given(), progress).bench(chosen, on)
+        bench = Suite(folder, numbers("--seeds", seeds, int), options.given(), progress).bench(chosen, on)
         table = bench.overview()
         write_json(folder / "weights.json", bench.summary())
         write_atomically(folder / "weights.md", table.markdown().encode())
         write_atomically(folder / "weights.csv", table.csv().encode())
         bench.plot(folder / "weights.png")
-        if as_json:
-            print_json(bench.summary())
-        else:
-            out.print(table)
-            out.print(f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run", soft_wrap=True)
+        files = f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run"
+        show(as_json, bench.summary(), table, files)
 
 
 @app.command()
@@ -240,16 +220,9 @@ def privacy(
 ) -> None:
     """Measure the accuracy with differential privacy, for several budgets and numbers of clients."""
     from fedcmoo.bench.privacy import measure, table
-    from fedcmoo.cli.resolving import different
+    from fedcmoo.cli.resolving import numbers
 
     with errors_for_people():
-        try:
-            budgets = [None if e == "none" else float(e) for e in different("--epsilons", epsilons)]
-            numbers = [int(n) for n in different("--clients", clients)]
-        except ValueError as error:
-            raise SettingsError(f"--epsilons and --clients take numbers: {error}") from None
-        costs = measure(problem, numbers, budgets, rounds, err.print)
-    if as_json:
-        print_json([asdict(cost) for cost in costs])
-    else:
-        out.print(table(costs, rounds))
+        budgets = numbers("--epsilons", epsilons, lambda text: None if text == "none" else float(text))
+        costs = measure(problem, numbers("--clients", clients, int), budgets, rounds, err.print)
+    show(as_json, [asdict(cost) for cost in costs], table(costs, rounds))

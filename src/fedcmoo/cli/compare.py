@@ -41,18 +41,18 @@ def compare(
     reached, and targets.png shows them; --json has the rounds. A target refers to the objective's first metric;
     right:loss=0.3 names another.
     """
-    from fedcmoo.cli.resolving import different, short_name, variant, whole_numbers, within
+    from fedcmoo.cli.resolving import different, numbers, short_name, variant, within
     from fedcmoo.comparison import compare_configs
     from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
     from fedcmoo.runs import Runs
 
     with errors_for_people(AGAIN):
-        numbers = whole_numbers("--seeds", seeds)
+        every_seed = numbers("--seeds", seeds, int)
         configs = {}
         for label in different("--methods", methods):
             name, own, upload = variant(label)
-            configs[label] = [within(options.resolve(name, {"seed": seed}, own), upload) for seed in numbers]
+            configs[label] = [within(options.resolve(name, {"seed": seed}, own), upload) for seed in every_seed]
         first = next(iter(configs.values()))[0]
         targets = [Target.parse(text) for text in target or []]
         known = columns(first.build()) if targets else []

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from fedcmoo.config import RunConfig
 
 
+def given(**options: Any) -> Table:
+    """The options that were given."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class Options:
     """The options from which a configuration is resolved. A command has those that it names in `with_options`."""
@@ -32,9 +37,8 @@ class Options:
 
     def given(self) -> Table:
         """The settings of a run that were given as options of their own."""
-        values = {"rounds": self.rounds, "seed": self.seed, "engine": self.engine}
-        values["data"] = None if self.data is None else str(self.data)
-        return {key: value for key, value in values.items() if value is not None}
+        data = None if self.data is None else str(self.data)
+        return given(rounds=self.rounds, seed=self.seed, engine=self.engine, data=data)
 
     def resolve(
         self,

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AsJson, DataFolder, err, errors_for_people, out, print_json
+from fedcmoo.cli.options import AsJson, DataFolder, err, errors_for_people, out, show
 
 app = typer.Typer(
     help="Get data sets, see which are there, look at how a problem deals them out.", no_args_is_help=True
@@ -30,7 +30,8 @@ def get(
     from fedcmoo.data.folder import data_folder
 
     folder = data_folder(data)
-    with errors_for_people(), _bars() as bars:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with errors_for_people(), Progress(*columns, console=err) as bars:
         tasks: dict[str, TaskID] = {}
 
         def progress(path: str, done: int, total: int | None) -> None:
@@ -52,18 +53,16 @@ def status(data: DataFolder = None, as_json: AsJson = False) -> None:
     folder = data_folder(data)
     missing = {name: data_set.missing(folder) for name, data_set in DATA_SETS.items()}
     ready = {problem: not missing_data(problem, folder) for problem in NEEDED_BY}
-    if as_json:
-        print_json({"folder": str(folder), "missing": missing, "ready": ready})
-        return
-    out.print(f"data folder: {folder}", soft_wrap=True)
-    table = Table("data set", "state", box=None, padding=(0, 2), title="data sets", title_justify="left")
+    sets, problems = (
+        Table(what, "state", box=None, padding=(0, 2), title=f"{what}s", title_justify="left")
+        for what in ("data set", "problem")
+    )
     for name, things in missing.items():
-        table.add_row(name, "missing " + "; ".join(things) if things else "there")
-    out.print(table)
-    table = Table("problem", "state", box=None, padding=(0, 2), title="problems", title_justify="left")
+        sets.add_row(name, "missing " + "; ".join(things) if things else "there")
     for problem, can_run in ready.items():
-        table.add_row(problem, "ready" if can_run else f"fedcmoo data get {problem}")
-    out.print(table)
+        problems.add_row(problem, "ready" if can_run else f"fedcmoo data get {problem}")
+    about = {"folder": str(folder), "missing": missing, "ready": ready}
+    show(as_json, about, f"data folder: {folder}", sets, problems)
 
 
 @app.command()
@@ -87,14 +86,6 @@ def partition(
         if skew.counts:
             save(draw_skew(skew), path)
             err.print(f"drawn in {path}", soft_wrap=True)
-        if as_json:
-            counts = {name: values.tolist() for name, values in skew.counts.items()}
-            parts = skew.partition
-            print_json({"sizes": skew.sizes.tolist(), "reused": parts.reused, "unused": parts.unused, "counts": counts})
-        else:
-            for line in skew.lines():
-                out.print(line, soft_wrap=True)
-
-
-def _bars() -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=err)
+        counts = {name: values.tolist() for name, values in skew.counts.items()}
+        about = {"sizes": skew.sizes.tolist(), "reused": skew.partition.reused, "unused": skew.partition.unused}
+        show(as_json, about | {"counts": counts}, *skew.lines())

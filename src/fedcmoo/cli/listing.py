@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedcmoo.cli.options import AsJson, errors_for_people, out, print_json
+from fedcmoo.cli.options import AsJson, errors_for_people, out, print_json, show
 from fedcmoo.settings import SettingsError, defaults, suggestion
 
 
@@ -62,15 +62,8 @@ def registries() -> Groups:
 
 
 def _list(groups: Groups, as_json: bool) -> None:
-    if as_json:
-        print_json({kind: {name: _about(entry) for name, entry in entries.items()} for kind, entries in groups.items()})
-        return
-    for kind, entries in groups.items():
-        table = Table(title=kind, title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, entry in entries.items():
-            table.add_row(name, escape(_about(entry)))
-        out.print(table)
-        out.print()
+    about = {kind: {name: _about(entry) for name, entry in entries.items()} for kind, entries in groups.items()}
+    show(as_json, about, *(part for kind, texts in about.items() for part in (_table(kind, texts), "")))
 
 
 def _describe(name: str, groups: Groups, as_json: bool) -> None:
@@ -80,25 +73,24 @@ def _describe(name: str, groups: Groups, as_json: bool) -> None:
         known = [*groups, *(name for entries in groups.values() for name in entries)]
         raise SettingsError(f"{name!r} is not known{suggestion(name, known)}")
     if as_json:
-        print_json(
-            {
-                kind: {"about": _about(entry), "settings": {key: str(value) for key, value in _settings(entry).items()}}
-                for kind, entry in found.items()
-            }
-        )
+        print_json({kind: {"about": _about(entry), "settings": _settings(entry)} for kind, entry in found.items()})
         return
     for kind, entry in found.items():
         out.print(f"{name} ({kind})", style="bold")
         out.print(entry if isinstance(entry, str) else inspect.getdoc(entry) or "", markup=False, highlight=False)
-        table = Table(title="settings", title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for setting, default in _settings(entry).items():
-            table.add_row(setting, escape(str(default)))
-        if table.rows:
-            out.print(table)
+        if _settings(entry):
+            out.print(_table("settings", _settings(entry)))
 
 
-def _settings(entry: Any) -> dict[str, Any]:
-    return {} if isinstance(entry, str) else defaults(entry)
+def _table(title: str, texts: Mapping[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    for name, text in texts.items():
+        table.add_row(name, escape(text))
+    return table
+
+
+def _settings(entry: Any) -> dict[str, str]:
+    return {} if isinstance(entry, str) else {key: str(value) for key, value in defaults(entry).items()}
 
 
 def _about(entry: Any) -> str:

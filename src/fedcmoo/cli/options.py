@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fedcmoo.failures import DivergedError
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.settings import SettingsError
 
@@ -76,21 +77,22 @@ def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
             raise
         err.print(f"interrupted; what is done is saved. {after_interrupt}")
         raise typer.Exit(130) from None
-    except Exception as error:
-        if not isinstance(error, (MissingExtraError, ValueError, OSError, *_diverged())):
-            raise
+    except (MissingExtraError, ValueError, OSError, DivergedError) as error:
         notes = [note for note in getattr(error, "__notes__", []) if "\n" not in note]  # not the traceback of a worker
         text = "\n".join([str(error), *notes])
         err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
         raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
 
 
-def _diverged() -> tuple[type[Exception], ...]:
-    """The error class of diverged runs; empty if no run was started."""
-    failures = sys.modules.get("fedcmoo.failures")
-    return () if failures is None else (failures.DivergedError,)
-
-
 def print_json(value: Any) -> None:
     """Print JSON, and nothing else, on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def show(as_json: bool, value: Any, *parts: Any) -> None:
+    """Print a command's result: as JSON, or else its tables and texts."""
+    if as_json:
+        print_json(value)
+        return
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, str))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, errors_for_people, out, print_json, progress
+from fedcmoo.cli.options import AGAIN, AsJson, errors_for_people, progress, show
 from fedcmoo.settings import SettingsError, read_toml, write_toml
 
 if TYPE_CHECKING:
@@ -49,11 +49,8 @@ def pareto(
             _pick(folder, pick, as_json)
             return
         front = _sweep(resolved, folder, preferences, single, fedavg)
-        if as_json:
-            print_json(front.summary() | {"folder": str(folder)})
-        else:
-            out.print(front.table())
-            out.print(f"in {folder}: front.png, front.json and a folder with the model of each point", soft_wrap=True)
+        files = f"in {folder}: front.png, front.json and a folder with the model of each point"
+        show(as_json, front.summary() | {"folder": str(folder)}, front.table(), files)
 
 
 def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, fedavg: bool) -> Front:
@@ -80,16 +77,8 @@ def _sweep(config: RunConfig, folder: Path, preferences: str, single: bool, feda
         method=config.method,
         single=single,
         fedavg=fedavg,
-        clients_per_round=config.clients_per_round,
-        seed=config.seed,
-        engine=config.engine,
-        evaluate_every=config.evaluate_every,
         callbacks=callbacks,
-        checkpoint_every=config.checkpoint_every,
-        stages=config.stages,
-        acceptance=config.acceptance,
-        on_failure=config.on_failure,
-        download=config.download,
+        **config.options,
     )
 
 
@@ -110,11 +99,10 @@ def _pick(folder: Path, ratio: str, as_json: bool) -> None:
 
     front = Front.load(folder)
     point = front.pick(parse_ratio(ratio, len(front.objectives)))
-    model = point.folder / "model.safetensors"
-    if as_json:
-        print_json({"preference": list(point.preference), "scores": point.scores, "model": str(model)})
-        return
-    out.print(f"nearest to {ratio} is the point of preference {point.label}:")
-    for name, values in point.scores.items():
-        out.print(f"  {name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in values.items()))
-    out.print(f"  {model}", soft_wrap=True)
+    model = str(point.folder / "model.safetensors")
+    scores = [
+        f"  {name}: " + ", ".join(f"{metric} {value:.4f}" for metric, value in values.items())
+        for name, values in point.scores.items()
+    ]
+    found = {"preference": list(point.preference), "scores": point.scores, "model": model}
+    show(as_json, found, f"nearest to {ratio} is the point of preference {point.label}:", *scores, f"  {model}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from fedcmoo.config import RunConfig, preset, variants
 from fedcmoo.engines import ENGINES
@@ -17,6 +18,8 @@ from fedcmoo.history import read_history
 from fedcmoo.methods import METHODS
 from fedcmoo.run import HISTORY
 from fedcmoo.settings import SettingsError, Table, defaults, merge, read_toml, suggestion
+
+T = TypeVar("T")
 
 
 def resolve(
@@ -70,11 +73,6 @@ def settings(sets: Sequence[str]) -> Table:
     return table
 
 
-def given(**options: Any) -> Table:
-    """The options that were given."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
 def different(option: str, text: str) -> list[str]:
     """Parse an option of comma-separated words; they must be non-empty and different."""
     words = [word.strip() for word in text.split(",")]
@@ -95,7 +93,7 @@ def variant(text: str) -> tuple[str, list[str], float | None]:
     name, *own = text.split("+")
     uploads = [setting.removeprefix("upload=") for setting in own if setting.startswith("upload=")]
     sets = [f"method.{setting}" for setting in own if not setting.startswith("upload=")]
-    return name, sets, numbers("upload", uploads[-1])[0] if uploads else None
+    return name, sets, numbers("upload", uploads[-1], float)[0] if uploads else None
 
 
 def within(config: RunConfig, upload: float | None) -> RunConfig:
@@ -103,23 +101,14 @@ def within(config: RunConfig, upload: float | None) -> RunConfig:
     return config if upload is None else replace(config, method=config.method.within(upload))
 
 
-def whole_numbers(option: str, text: str) -> list[int]:
-    """Parse an option of comma-separated whole numbers."""
+def numbers(option: str, text: str, kind: Callable[[str], T]) -> list[T]:
+    """Parse an option of comma-separated numbers; `kind` parses one of them."""
     words = different(option, text)
     try:
-        return [int(word) for word in words]
+        return [kind(word) for word in words]
     except ValueError:
-        raise SettingsError(f"{option} must be whole numbers separated by commas, but got {text!r}") from None
-
-
-def numbers(option: str, text: str) -> list[float]:
-    """Parse an option of comma-separated numbers."""
-    try:
-        return [float(word) for word in different(option, text)]
-    except SettingsError:
-        raise
-    except ValueError:
-        raise SettingsError(f"{option} must be numbers separated by commas, but got {text!r}") from None
+        whole = "whole " if kind is int else ""
+        raise SettingsError(f"{option} must be {whole}numbers separated by commas, but got {text!r}") from None
 
 
 def new_folder(chosen: Path | None, name: str) -> Path:
@@ -155,12 +144,10 @@ def _assignment(text: str) -> Table:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise SettingsError(f"--set takes KEY=VALUE, but got {text!r}")
-    try:
-        table: Table = {"value": tomllib.loads(f"value = {value}")["value"]}
-    except tomllib.TOMLDecodeError:
-        table = {"value": value}
-    result: Any = table["value"]
+    result: Any = value
+    with suppress(tomllib.TOMLDecodeError):
+        result = tomllib.loads(f"value = {value}")["value"]
     for part in reversed(key.split(".")):
         result = {part: result}
-    assert isinstance(result, dict)
-    return result
+    table: Table = result
+    return table

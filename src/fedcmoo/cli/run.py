@@ -1,4 +1,4 @@
-"""`fedcmoo run` and `fedcmoo resume`."""
+"""`fedcmoo run`, `fedcmoo resume` and `fedcmoo report`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AsJson, err, errors_for_people, out, print_json
+from fedcmoo.cli.configured import Options, given, with_options
+from fedcmoo.cli.options import AsJson, err, errors_for_people, out, show
 from fedcmoo.settings import SettingsError, name_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(
     The folder holds config.toml (run it again with --config), history.jsonl, curves.png, model.safetensors and a
     checkpoint (continue with: fedcmoo resume FOLDER).
     """
-    from fedcmoo.cli.resolving import given, new_folder, short_name, within
+    from fedcmoo.cli.resolving import new_folder, short_name, within
     from fedcmoo.methods import METHODS
 
     with errors_for_people():
@@ -106,8 +106,19 @@ def train(config: RunConfig, folder: Path, resume: bool, as_json: bool, tensorbo
     callbacks: list[Callback] = [ProgressBar(err), *([TensorBoard(folder)] if tensorboard else [])]
     with errors_for_people(f"Continue with: fedcmoo resume {folder}"):
         result = config.run(folder, callbacks, resume=resume)
-    if as_json:
-        print_json(result.summary() | {"folder": str(folder)})
-    else:
-        out.print(result.table())
-        out.print(f"in {folder}: config.toml, history.jsonl, curves.png, model.safetensors", soft_wrap=True)
+    files = f"in {folder}: config.toml, history.jsonl, curves.png, model.safetensors"
+    show(as_json, result.summary() | {"folder": str(folder)}, result.table(), files)
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="folders of runs, comparisons or sweeps, or folders that hold such folders")
+    ],
+    page: Annotated[Path, typer.Option("--out", "-o", help="the page")] = Path("report.html"),
+) -> None:
+    """Make one interactive page from any runs; it works without network."""
+    from fedcmoo.overview import report as write_report
+
+    with errors_for_people():
+        write_report(runs, page)
+    out.print(f"written: {page}", soft_wrap=True)

@@ -18,50 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcmoo.data.cache import Arrays, cached
+from fedcmoo.data.catalogue import CELEBA
 from fedcmoo.data.folder import require
 from fedcmoo.files import DamagedError, reading
 
 ATTRIBUTES = [
-    "5_o_Clock_Shadow",
-    "Arched_Eyebrows",
-    "Attractive",
-    "Bags_Under_Eyes",
-    "Bald",
-    "Bangs",
-    "Big_Lips",
-    "Big_Nose",
-    "Black_Hair",
-    "Blond_Hair",
-    "Blurry",
-    "Brown_Hair",
-    "Bushy_Eyebrows",
-    "Chubby",
-    "Double_Chin",
-    "Eyeglasses",
-    "Goatee",
-    "Gray_Hair",
-    "Heavy_Makeup",
-    "High_Cheekbones",
-    "Male",
-    "Mouth_Slightly_Open",
-    "Mustache",
-    "Narrow_Eyes",
-    "No_Beard",
-    "Oval_Face",
-    "Pale_Skin",
-    "Pointy_Nose",
-    "Receding_Hairline",
-    "Rosy_Cheeks",
-    "Sideburns",
-    "Smiling",
-    "Straight_Hair",
-    "Wavy_Hair",
-    "Wearing_Earrings",
-    "Wearing_Hat",
-    "Wearing_Lipstick",
-    "Wearing_Necklace",
-    "Wearing_Necktie",
-    "Young",
+    *("5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald", "Bangs", "Big_Lips", "Big_Nose"),
+    *("Black_Hair", "Blond_Hair", "Blurry", "Brown_Hair", "Bushy_Eyebrows", "Chubby", "Double_Chin", "Eyeglasses"),
+    *("Goatee", "Gray_Hair", "Heavy_Makeup", "High_Cheekbones", "Male", "Mouth_Slightly_Open", "Mustache"),
+    *("Narrow_Eyes", "No_Beard", "Oval_Face", "Pale_Skin", "Pointy_Nose", "Receding_Hairline", "Rosy_Cheeks"),
+    *("Sideburns", "Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Hat", "Wearing_Lipstick"),
+    *("Wearing_Necklace", "Wearing_Necktie", "Young"),
 ]
 """The 40 attributes, in the order of list_attr_celeba."""
 SIZE = 32
@@ -93,16 +60,8 @@ class Table(NamedTuple):
 
 
 def load_celeba(folder: Path) -> dict[str, Faces]:
-    """The faces of the parts "train", "validation" and "test".
-
-    Args:
-        folder: the data folder, with CelebA in its subfolder `celeba`.
-    """
-    images = require(folder, ("celeba/img_align_celeba", "celeba/img_align_celeba.zip"), "celeba")
-    lists = [
-        require(folder, (f"celeba/{name}.txt", f"celeba/{name}.csv"), "celeba")
-        for name in ("list_attr_celeba", "list_eval_partition")
-    ]
+    """The faces of the parts "train", "validation" and "test", from the subfolder `celeba` of the data folder."""
+    images, *lists = (require(folder, names, "celeba") for names in CELEBA.needs)
     settings = {"size": SIZE, "version": VERSION, "images": _extent(images)}
     arrays = cached(folder, "celeba", settings, lists, lambda: _read(images, *lists))
     return {part: Faces(arrays[f"{part}-images"], arrays[f"{part}-attributes"]) for part in PARTS}
@@ -178,7 +137,13 @@ def _shrink(content: bytes, name: str) -> NDArray[np.uint8]:
 def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
     """A function that reads a named image of a folder or zip file."""
     if source.is_dir():
-        yield lambda name: _existing(source / name).read_bytes()
+
+        def read_file(name: str) -> bytes:
+            if not (source / name).exists():
+                raise ValueError(f"{source} must hold {name}, but does not; unpack img_align_celeba.zip again")
+            return (source / name).read_bytes()
+
+        yield read_file
         return
     with reading(source), zipfile.ZipFile(source) as archive:
         members = {Path(member).name: member for member in archive.namelist()}
@@ -192,12 +157,6 @@ def _opened(source: Path) -> Iterator[Callable[[str], bytes]]:
             return archive.read(members[name])
 
         yield read
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise ValueError(f"{path.parent} must hold {path.name}, but does not; unpack img_align_celeba.zip again")
-    return path
 
 
 def _extent(images: Path) -> int:

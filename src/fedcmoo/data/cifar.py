@@ -81,8 +81,8 @@ def _parse_python(content: bytes, name: str) -> tuple[NDArray[np.uint8], NDArray
     """A pickled dict with an array `data` of shape [n, 3072] and a list `labels` of whole numbers."""
     _check_memory(content)
     batch = _NumpyOnly(io.BytesIO(content), encoding="bytes").load()
-    entries = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
-    data, labels = entries.get("data"), entries.get("labels")
+    entries = batch if isinstance(batch, dict) else {}
+    data, labels = (entries.get(key, entries.get(key.encode())) for key in ("data", "labels"))
     images: NDArray[np.uint8] = data.values if isinstance(data, _ByteArray) else np.empty(0, np.uint8)
     if images.ndim != 2 or images.shape[1] != PIXELS or not isinstance(labels, list):
         raise ValueError(f"{name} must hold an array `data` of shape [n, {PIXELS}] and a list `labels`, but does not")
@@ -97,10 +97,6 @@ def _labels(labels: NDArray[np.int64], name: str) -> NDArray[np.int64]:
     if not set(np.unique(labels)) <= set(range(10)):
         raise ValueError(f"{name} must have labels in 0..9, but has {labels.min()}..{labels.max()}")
     return labels
-
-
-def _text(key: object) -> str:
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
 
 
 class _ByteType:

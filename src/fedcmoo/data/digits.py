@@ -52,14 +52,7 @@ def side_by_side(
 
 
 def two_digits(train: int, validation: int, test: int, seed: int) -> tuple[ImageData, ImageData, ImageData]:
-    """Training, validation and test pairs. The parts use disjoint digits: 70, 10 and 20 % of them.
-
-    Args:
-        train: the number of training pairs.
-        validation: the number of validation pairs.
-        test: the number of test pairs.
-        seed: the seed of the split of the digits and of the pairing.
-    """
+    """Given numbers of training, validation and test pairs. The parts use disjoint digits: 70, 10 and 20 % of them."""
     digits, labels = load_digits()
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(digits))

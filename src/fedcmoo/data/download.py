@@ -35,14 +35,13 @@ class ManualDownloadError(MissingDataError):
     """Raised for a data set that users must download themselves; the message says how."""
 
 
-def download(name: str, folder: Path | None = None, progress: Report | None = None, pause: float = 1.0) -> list[Path]:
+def download(name: str, folder: Path | None = None, progress: Report | None = None) -> list[Path]:
     """Download a data set, or everything that a ready-made problem needs. Existing files are kept.
 
     Args:
         name: of a data set or of a ready-made problem, such as "mnist" or "multimnist".
         folder: the data folder; by default, `data_folder()`.
         progress: called with (file, bytes so far, bytes in all) as files arrive.
-        pause: seconds before the second try, doubled with each further try.
 
     Returns:
         the files that were downloaded.
@@ -63,13 +62,16 @@ def download(name: str, folder: Path | None = None, progress: Report | None = No
             raise ManualDownloadError(data_set.instructions.format(folder=home))
         for file in data_set.files:
             if present(home, (file.path, file.path.removesuffix(".gz"))) is None:
-                fetch(file, home, progress, pause)
+                fetch(file, home, progress)
                 arrived.append(home / file.path)
     return arrived
 
 
 def fetch(file: RemoteFile, folder: Path, progress: Report | None = None, pause: float = 1.0) -> None:
-    """Download one file from the first source that delivers it completely."""
+    """Download one file from the first source that delivers it completely.
+
+    After a failure it waits for `pause` seconds, and twice as long after each further one.
+    """
     target = folder / file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")

@@ -31,13 +31,9 @@ class GraphBatch:
 
     def to(self, device: torch.device | str) -> GraphBatch:
         """The same batch on a device."""
-        return GraphBatch(
-            self.nodes.to(device),
-            self.edge_index.to(device),
-            self.edges.to(device),
-            self.graph.to(device),
-            self.count,
-        )
+        parts = (self.nodes, self.edge_index, self.edges, self.graph)
+        nodes, edge_index, edges, graph = (part.to(device) for part in parts)
+        return GraphBatch(nodes, edge_index, edges, graph, self.count)
 
 
 class GraphData:

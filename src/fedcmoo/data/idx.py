@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcmoo.data.catalogue import DATA_SETS
 from fedcmoo.data.folder import require
 
 UNSIGNED_BYTE = 8
@@ -54,16 +55,10 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
-IDX_FOLDERS = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}
-
-
 def idx_files(folder: Path, data_set: str, train: bool) -> tuple[Path, Path]:
     """The files of images and labels of "mnist" or "fashion-mnist"."""
-    part = "train" if train else "t10k"
-    images, labels = (
-        require(folder, [f"{IDX_FOLDERS[data_set]}/{part}-{kind}-ubyte{end}" for end in ("", ".gz")], data_set)
-        for kind in ("images-idx3", "labels-idx1")
-    )
+    names = DATA_SETS[data_set].needs
+    images, labels = (require(folder, places, data_set) for places in (names[:2] if train else names[2:]))
     return images, labels
 
 

@@ -68,11 +68,8 @@ class Molecule:
 
 
 def load_qm9(folder: Path) -> Arrays:
-    """All molecules: `sizes` [N], `nodes` [A, 11], `positions` [A, 3], `bonds` [sum of n^2], `targets` [N, 11].
-
-    Args:
-        folder: the data folder, where the arrays are cached.
-    """
+    """All molecules: `sizes` [N], `nodes` [A, 11], `positions` [A, 3], `bonds` [sum of n^2], `targets` [N, 11],
+    cached in the data folder."""
     files = _package_files()
     return cached(folder, "qm9", {"version": VERSION}, files, lambda: _read(files))
 

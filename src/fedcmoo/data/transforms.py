@@ -76,7 +76,7 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     # Places as complex numbers x + iy, which a multiplication rotates: the fastest way to make the grid.
     x, y = (torch.arange(size, device=images.device) - (size - 1) / 2 for size in (width, height))
     turns = torch.polar(torch.full_like(angles, 2 / width), angles)  # in the units of grid_sample, -1 to 1 over width
-    source = torch.view_as_real(turns[:, None, None] * torch.complex(*torch.broadcast_tensors(x, y[:, None])))
+    source = torch.view_as_real(turns[:, None, None] * (x + 1j * y[:, None]))
     if height != width:
         source[..., 1] *= width / height
     return grid_sample(images, source, mode="bilinear", padding_mode="zeros", align_corners=False)

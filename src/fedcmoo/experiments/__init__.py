@@ -8,18 +8,36 @@
 
 from __future__ import annotations
 
-from fedcmoo.experiments.base import ReadyProblem
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from fedcmoo.data.skew import Skew
 from fedcmoo.experiments.celeba import CelebA, CelebA5
-from fedcmoo.experiments.cifar10_mnist import CIFAR10MNIST
 from fedcmoo.experiments.couples import Couples
 from fedcmoo.experiments.digit_groups import DigitGroups
 from fedcmoo.experiments.loans import Loans
 from fedcmoo.experiments.mixed_digits import MixedDigits
-from fedcmoo.experiments.mnist_fmnist import MNISTFMNIST
-from fedcmoo.experiments.multimnist import MultiMNIST
 from fedcmoo.experiments.own import OwnProblem
+from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, MultiMNIST
 from fedcmoo.experiments.qm9 import QM9
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.problem import Problem
+
+
+class ReadyProblem(Protocol):
+    """Frozen settings that build a `Problem`; `title` is its line in `fedcmoo list`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def __init__(self, **settings: Any) -> None: ...
+
+    def skew(self, seed: int, data: Path | None = None) -> Skew:
+        """The label skew over clients of `build` with the same arguments."""
+
+    def build(self, seed: int, data: Path | None = None) -> Problem:
+        """Build the problem; the seed determines validation split, partition and initial model."""
+
 
 PROBLEMS: dict[str, type[ReadyProblem]] = {
     problem.name: problem

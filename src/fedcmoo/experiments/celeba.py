@@ -9,14 +9,15 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from fedcmoo.data.celeba import ATTRIBUTES, PARTS, load_celeba
 from fedcmoo.data.folder import data_folder
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, composite
-from fedcmoo.experiments import losses
 from fedcmoo.experiments.images import ImageProblem, Splits
-from fedcmoo.models.resnet import ResNet18
+from fedcmoo.experiments.losses import attribute_accuracy
+from fedcmoo.models.images import ResNet18
 from fedcmoo.problem import Metric, Objective, accuracy
 
 SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")
@@ -25,40 +26,16 @@ SKEWED = ("Attractive", "Male", "Mouth_Slightly_Open")
 MEAN = (72.4, 82.9, 73.2)
 """The means of red, green and blue (0 to 255) that the authors' runs subtract."""
 
-GROUPS = (
-    [
-        "5_o_Clock_Shadow",
-        "Blond_Hair",
-        "Bags_Under_Eyes",
-        "Eyeglasses",
-        "Mustache",
-        "Wavy_Hair",
-        "Oval_Face",
-        "Rosy_Cheeks",
-    ],
-    ["Arched_Eyebrows", "Black_Hair", "Big_Nose", "Blurry", "Goatee", "Straight_Hair", "Pale_Skin", "Wearing_Earrings"],
-    [
-        "Attractive",
-        "Brown_Hair",
-        "Bushy_Eyebrows",
-        "Double_Chin",
-        "Mouth_Slightly_Open",
-        "Receding_Hairline",
-        "Wearing_Hat",
-        "Young",
-    ],
-    ["Bald", "Big_Lips", "Chubby", "Heavy_Makeup", "High_Cheekbones", "Male", "Sideburns", "Smiling"],
-    [
-        "Bangs",
-        "Gray_Hair",
-        "Narrow_Eyes",
-        "No_Beard",
-        "Pointy_Nose",
-        "Wearing_Lipstick",
-        "Wearing_Necklace",
-        "Wearing_Necktie",
-    ],
-)
+GROUPS = [
+    names.split()
+    for names in (
+        "5_o_Clock_Shadow Blond_Hair Bags_Under_Eyes Eyeglasses Mustache Wavy_Hair Oval_Face Rosy_Cheeks",
+        "Arched_Eyebrows Black_Hair Big_Nose Blurry Goatee Straight_Hair Pale_Skin Wearing_Earrings",
+        "Attractive Brown_Hair Bushy_Eyebrows Double_Chin Mouth_Slightly_Open Receding_Hairline Wearing_Hat Young",
+        "Bald Big_Lips Chubby Heavy_Makeup High_Cheekbones Male Sideburns Smiling",
+        "Bangs Gray_Hair Narrow_Eyes No_Beard Pointy_Nose Wearing_Lipstick Wearing_Necklace Wearing_Necktie",
+    )
+]
 """The paper's five groups of eight attributes."""
 
 
@@ -80,7 +57,6 @@ class CelebAProblem(ImageProblem):
         """The attributes by name, 0 or 1, [n]."""
 
     def splits(self, data: Path | None) -> Splits:
-        """The three parts of CelebA's official split."""
         faces = load_celeba(data_folder(data))
         train, validation, test = (
             ImageData(
@@ -107,19 +83,15 @@ class CelebA(CelebAProblem):
     title: ClassVar[str] = "forty attributes of a face, an objective each"
 
     def targets(self, attributes: Tensor) -> tuple[Tensor, ...]:
-        """One target per attribute, int64 [n]."""
         return attributes.long().T.contiguous().unbind(0)
 
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
-        """The targets are the attributes."""
         return {name: target.numpy() for name, target in zip(ATTRIBUTES, train.targets, strict=True)}
 
     def objectives(self) -> list[Objective]:
-        """One objective per attribute, with its accuracy."""
-        return [Objective(name, losses.nll, metrics=[accuracy]) for name in ATTRIBUTES]
+        return [Objective(name, cross_entropy, metrics=[accuracy]) for name in ATTRIBUTES]
 
     def model(self) -> nn.Module:
-        """ResNet-18 with forty decoders 512 -> 2."""
         return ResNet18(objectives=len(ATTRIBUTES), outputs=2)
 
 
@@ -131,12 +103,10 @@ class CelebA5(CelebAProblem):
     title: ClassVar[str] = "five groups of eight attributes of a face, an objective each"
 
     def targets(self, attributes: Tensor) -> tuple[Tensor, ...]:
-        """One target per group, float32 [n, 8]."""
         groups = [[ATTRIBUTES.index(name) for name in group] for group in GROUPS]
         return tuple(attributes[:, columns].float() for columns in groups)
 
     def attributes(self, train: ImageData) -> dict[str, IntArray]:
-        """The attributes by name, from the columns of the groups' targets."""
         return {
             name: target[:, column].long().numpy()
             for group, target in zip(GROUPS, train.targets, strict=True)
@@ -144,10 +114,8 @@ class CelebA5(CelebAProblem):
         }
 
     def objectives(self) -> list[Objective]:
-        """One objective per group, with the mean accuracy of its attributes."""
-        right = Metric("accuracy", losses.attribute_accuracy)
-        return [Objective(f"group {i}", losses.binary, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
+        loss, right = binary_cross_entropy_with_logits, Metric("accuracy", attribute_accuracy)
+        return [Objective(f"group {i}", loss, metrics=[right]) for i in range(1, len(GROUPS) + 1)]
 
     def model(self) -> nn.Module:
-        """ResNet-18 with five decoders 512 -> 8."""
         return ResNet18(objectives=len(GROUPS), outputs=len(GROUPS[0]))

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import mse_loss
 
-from fedcmoo.experiments import losses
 from fedcmoo.experiments.tables import Table, TableProblem
 from fedcmoo.models.mlp import MLP
 from fedcmoo.optional import require
@@ -45,9 +45,7 @@ class Couples(TableProblem):
         return Table(inputs, targets, data["educ"].to_numpy(dtype=np.int64))
 
     def objectives(self) -> list[Objective]:
-        """The squared error of each output."""
-        return [Objective(name, losses.squared_error) for name in OUTPUTS]
+        return [Objective(name, mse_loss) for name in OUTPUTS]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network with one shared hidden layer and a head for each output."""
         return MLP(inputs, self.hidden, dict.fromkeys(OUTPUTS, 1))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedcmoo.data.base import Data, Labelled, Subset
 from fedcmoo.data.images import ImageData
 from fedcmoo.data.partition import IntArray, Partition, by_label, composite, dirichlet, iid
 from fedcmoo.data.skew import Skew, measure_skew
-from fedcmoo.experiments import losses
+from fedcmoo.experiments.losses import Scaled, l2
 from fedcmoo.problem import Objective, Problem, Transform, accuracy
 from fedcmoo.randomness import numpy_generator, seeded
 from fedcmoo.validation import at_least_one, check_literals, not_negative, positive
@@ -27,15 +29,6 @@ class Splits(NamedTuple):
     train: ImageData
     validation: Data | None
     test: ImageData
-
-
-class Federation(NamedTuple):
-    """The parts of a data set after the training samples are distributed to the clients."""
-
-    train: ImageData
-    validation: Data | None
-    test: ImageData
-    partition: Partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +86,7 @@ class ImageProblem(ABC):
         """The clients' training samples, and those held out (none if there is a validation part)."""
         return np.arange(samples), np.arange(0)
 
-    def federate(self, seed: int, data: Path | None = None) -> Federation:
+    def federate(self, seed: int, data: Path | None = None) -> tuple[Splits, Partition]:
         """Split the data and distribute the training samples to the clients."""
         train, validation, test = self.splits(data)
         kept, held_out = self.hold_out(len(train), seed)
@@ -107,14 +100,13 @@ class ImageProblem(ABC):
             parts = by_label(self.labels(train)[kept], self.clients, rng)
         else:
             parts = dirichlet(self.labels(train)[kept], self.clients, self.alpha, rng, share)
-        return Federation(train, validation, test, parts.of(kept, len(train)))
+        return Splits(train, validation, test), parts.of(kept, len(train))
 
     def skew(self, seed: int, data: Path | None = None) -> Skew:
         """The label skew over clients of `build` with the same arguments."""
-        federation = self.federate(seed, data)
-        names = [objective.name for objective in self.objectives()]
-        targets = [target.numpy() for target in federation.train.targets]
-        return measure_skew(federation.partition, dict(zip(names, targets, strict=True)))
+        splits, partition = self.federate(seed, data)
+        targets = zip(self.objectives(), splits.train.targets, strict=True)
+        return measure_skew(partition, {objective.name: target.numpy() for objective, target in targets})
 
     def owns(self, seed: int) -> list[list[str]] | None:
         """The names of the objectives that each client owns; None if all own all."""
@@ -125,13 +117,8 @@ class ImageProblem(ABC):
         return [Subset(train, torch.from_numpy(index)) for index in partition.indices]
 
     def build(self, seed: int, data: Path | None = None) -> Problem:
-        """Build the problem with its data; the seed determines validation split, partition and initial model.
-
-        Args:
-            seed: two builds with the same seed are equal.
-            data: the data folder; by default the environment's FEDCMOO_DATA or a folder in the user's cache.
-        """
-        train, validation, test, partition = self.federate(seed, data)
+        """Build the problem with its data; the seed determines validation split, partition and initial model."""
+        (train, validation, test), partition = self.federate(seed, data)
         with seeded(torch.device("cpu"), seed, self.name, "model"):
             model = self.model()
         return Problem(
@@ -186,10 +173,9 @@ class TwoObjectives(ImageProblem):
         ]
 
     def objectives(self) -> list[Objective]:
-        """Both classifications, with their accuracy."""
         first, second = self.objective_names
-        first_loss = {"nll": losses.nll, "l2": losses.l2}[self.first_loss]
+        first_loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy if self.first_loss == "nll" else l2
         return [
-            Objective(first, losses.Scaled(first_loss, self.first_scale), metrics=[accuracy]),
-            Objective(second, losses.nll, metrics=[accuracy]),
+            Objective(first, Scaled(first_loss, self.first_scale), metrics=[accuracy]),
+            Objective(second, cross_entropy, metrics=[accuracy]),
         ]

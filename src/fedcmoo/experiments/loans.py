@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedcmoo.data.partition import composite
-from fedcmoo.experiments import losses
+from fedcmoo.experiments.losses import attribute_accuracy
 from fedcmoo.experiments.tables import Table, TableProblem
 from fedcmoo.optional import require
 from fedcmoo.problem import Metric, Objective
@@ -76,12 +77,10 @@ class Loans(TableProblem):
         return Table(inputs, targets, composite([white.numpy(), approved.numpy()]))
 
     def objectives(self) -> list[Objective]:
-        """Cross-entropy of the decision, and parity of the two groups."""
         return [
-            Objective("approval", losses.binary, metrics=[Metric("accuracy", losses.attribute_accuracy)]),
+            Objective("approval", binary_cross_entropy_with_logits, metrics=[Metric("accuracy", attribute_accuracy)]),
             Objective("parity", parity, metrics=[Metric("gap", gap, higher_is_better=False)]),
         ]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network whose one output is the log-odds of approval."""
         return OneLogit(inputs, self.hidden)

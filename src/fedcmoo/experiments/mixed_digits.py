@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
 
-from fedcmoo.experiments import losses
 from fedcmoo.experiments.tables import Table, TableProblem
 from fedcmoo.models.mlp import MLP
 from fedcmoo.problem import Objective, accuracy
@@ -37,13 +37,11 @@ class MixedDigits(TableProblem):
         return Table(inputs, {"digit": digit, "pixels": inputs, "value": digit.float()}, digit.numpy())
 
     def objectives(self) -> list[Objective]:
-        """Cross-entropy of the class, squared error of the pixels, squared error of the value."""
         return [
-            Objective("digit", losses.nll, metrics=[accuracy]),
-            Objective("pixels", losses.squared_error),
-            Objective("value", losses.squared_error),
+            Objective("digit", cross_entropy, metrics=[accuracy]),
+            Objective("pixels", mse_loss),
+            Objective("value", mse_loss),
         ]
 
     def model(self, inputs: int) -> nn.Module:
-        """A network with one shared hidden layer and three heads."""
         return MLP(inputs, self.hidden, {"digit": 10, "pixels": inputs, "value": 1})

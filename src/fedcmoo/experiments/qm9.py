@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.functional import mse_loss
 
 from fedcmoo.data.base import Subset
 from fedcmoo.data.folder import data_folder
@@ -15,7 +16,6 @@ from fedcmoo.data.graphs import GraphData
 from fedcmoo.data.partition import IntArray, Partition, iid
 from fedcmoo.data.qm9 import PROPERTIES, load_qm9
 from fedcmoo.data.skew import Skew, measure_skew
-from fedcmoo.experiments import losses
 from fedcmoo.models.gnn import GNN
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import numpy_generator, seeded
@@ -94,7 +94,7 @@ class QM9:
             model = GNN(objectives=len(PROPERTIES))
         return Problem(
             model,
-            [Objective(name, losses.squared_error) for name in PROPERTIES],
+            [Objective(name, mse_loss) for name in PROPERTIES],
             clients=[Subset(graphs, torch.from_numpy(index)) for index in drawn.partition.indices],
             test=Subset(graphs, torch.from_numpy(drawn.test)),
             validation=Subset(graphs, torch.from_numpy(drawn.validation)),

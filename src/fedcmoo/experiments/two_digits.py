@@ -10,7 +10,7 @@ from torch import nn
 
 from fedcmoo.data.digits import two_digits
 from fedcmoo.experiments.images import Splits, TwoObjectives
-from fedcmoo.models.lenet import LeNet
+from fedcmoo.models.images import LeNet
 from fedcmoo.validation import at_least_one, below_one
 
 
@@ -49,5 +49,4 @@ class TwoDigits(TwoObjectives):
         return Splits(*two_digits(self.train_pairs, self.validation_pairs, self.test_pairs, self.composition_seed))
 
     def model(self) -> nn.Module:
-        """The LeNet-like network."""
         return LeNet(dropout=self.dropout)

@@ -182,12 +182,8 @@ class Front:
         )
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot the losses with the preference rays and the single-objective minima; with four objectives or more, in
-        parallel coordinates.
-
-        Args:
-            path: where to save the picture; None to not save it.
-        """
+        """Plot the losses with the preference rays and the single-objective minima (with four objectives or more, in
+        parallel coordinates), and save the picture if a path is given."""
         return draw(front_chart("front", f"{self.problem}: losses for each preference", [self]), path)
 
 

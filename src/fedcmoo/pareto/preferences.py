@@ -26,13 +26,13 @@ def parse_ratio(text: str, M: int | None = None) -> Preference:
     return numbers
 
 
-def ratio_text(preference: Sequence[float], separator: str = ":") -> str:
+def ratio_text(preference: Sequence[float]) -> str:
     """The preference as text.
 
     >>> ratio_text((2.0, 1.0, 0.5))
     '2:1:0.5'
     """
-    return separator.join(f"{number:g}" for number in preference)
+    return ":".join(f"{number:g}" for number in preference)
 
 
 def evenly_spread(n: int, M: int) -> list[Preference]:

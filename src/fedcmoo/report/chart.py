@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, Literal
 
@@ -121,12 +121,8 @@ class Chart:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Chart:
-        """Restore a chart from its `dataclasses.asdict` JSON; panel fields of earlier versions are ignored."""
-        known = [f.name for f in fields(Panel)]
-        panels = []
-        for panel in data["panels"]:
-            lines = [Line(**line) for line in panel["lines"]]
-            panels.append(Panel(**{**{name: panel[name] for name in known if name in panel}, "lines": lines}))
+        """Restore a chart from its `dataclasses.asdict` JSON."""
+        panels = [Panel(**{**panel, "lines": [Line(**line) for line in panel["lines"]]}) for panel in data["panels"]]
         return cls(**{**data, "panels": panels})
 
 

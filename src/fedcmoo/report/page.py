@@ -97,15 +97,12 @@ def _chart(chart: Chart) -> str:
     data = data.replace("</", "<\\/")  # "</" could end the script element early
     places = "".join(f'<div class="panel{" radial" if panel.spokes else ""}"></div>' for panel in chart.panels)
     size = {1: " one", 2: " two"}.get(len(chart.panels), "")
+    note = f'<p class="note">{escape(chart.note)}</p>' if chart.note else ""
     return (
         f'<figure class="chart" id="{escape(chart.name)}" style="margin:0"><h3>{escape(chart.title)}</h3>'
         f'<p>{escape(chart.see)}</p><div class="controls"></div><div class="panels{size}">{places}</div>'
-        f'{_note(chart.note)}<script type="application/json">{data}</script></figure>'
+        f'{note}<script type="application/json">{data}</script></figure>'
     )
-
-
-def _note(note: str) -> str:
-    return f'<p class="note">{escape(note)}</p>' if note else ""
 
 
 def _file(name: str) -> str:

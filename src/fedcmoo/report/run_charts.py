@@ -1,4 +1,4 @@
-"""Tables and charts for any set of runs: the last scores, learning curves, and the weights over time."""
+"""Tables and charts for any set of runs: last scores, learning curves, weights, distributions over clients."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedcmoo.client_scores import QUANTILES, ClientScores
 from fedcmoo.evaluation import Scores, mean_score, metric_names
 from fedcmoo.report.chart import Chart, Line, Panel, Style, thinned
-from fedcmoo.report.client_charts import client_rows
 from fedcmoo.report.table import Table, mean_and_spread, size
 from fedcmoo.run import LabelledRuns, Run
 
 UPLOADED = "uploaded megabytes, all clients"
 SPENT = "privacy spent"
+SHARE = "share of clients, %"
 
 FEW = 12
 """Up to this many evaluations, each one is marked on its line."""
 
 MOST_OBJECTIVES = 12
-"""The largest number of objectives shown; further ones are left out."""
+"""The largest number of objectives, or of their metrics over clients, shown; further ones are left out."""
 
 X_AXES = {"round": "round", "upload": UPLOADED}
 
@@ -39,10 +40,10 @@ def results_table(title: str, runs: LabelledRuns) -> Table:
         cells = [
             [run.scores[name][metric] for run in same if metric in run.scores.get(name, {})] for same in runs.values()
         ]
-        rows.append([f"{name} {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+        rows.append([f"{name} {metric}", *(mean_and_spread(values, 4) for values in cells)])
     for metric in _averaged(runs):
         cells = [[run.mean(metric) for run in same if run.scores] for same in runs.values()]
-        rows.append([f"mean {metric}", *(mean_and_spread(values, 4) if values else "–" for values in cells)])
+        rows.append([f"mean {metric}", *(mean_and_spread(values, 4) for values in cells)])
     rows += client_rows(runs)
     uploads = [size(sum(run.uploaded for run in same) / len(same)) for same in runs.values()]
     lengths = [str(len(same[0].history)) for same in runs.values()]
@@ -75,7 +76,7 @@ def run_chart(run: Run) -> Chart:
     return Chart(f"curves-{run.problem}", f"{run.method} on {run.problem}", see, panels)
 
 
-def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
+def curves_chart(problem: str, runs: LabelledRuns) -> Chart:
     """A chart with panels for the means of metrics that several objectives share, then for each objective's metrics."""
     panels = [Panel(f"mean {metric}", metric, curve_lines(runs, mean_of(metric))) for metric in _averaged(runs)]
     columns = _columns(runs)
@@ -94,7 +95,7 @@ def curves_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
         panels.append(Panel(SPENT, "epsilon", spent))
     see = "Each line is a method, the band its spread over seeds: higher accuracy and lower loss, sooner, are better."
     see += _left_out(len({name for name, _ in columns}))
-    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels, note)
+    return Chart(f"curves-{problem}", f"{problem}: learning curves", see, panels)
 
 
 def curve_lines(runs: LabelledRuns, value: Callable[[Scores], float]) -> list[Line]:
@@ -171,3 +172,48 @@ def _style(at: Sequence[int]) -> Style:
 
 def _left_out(M: int) -> str:
     return f" The first {MOST_OBJECTIVES} of {M} objectives are shown." if M > MOST_OBJECTIVES else ""
+
+
+def client_rows(runs: LabelledRuns) -> list[list[str]]:
+    """Each metric's mean over the worst tenth of the clients and its standard deviation over clients."""
+    rows = []
+    for name, metric in _client_columns(runs):
+        for statistic, words in (("worst_tenth", "worst tenth of clients"), ("spread", "spread over clients")):
+            cells = [
+                [found[name][metric][statistic] for found in _client_scores(same) if metric in found[name]]
+                for same in runs.values()
+            ]
+            rows.append([f"{name} {metric}, {words}", *(mean_and_spread(values, 4) for values in cells)])
+    return rows
+
+
+def clients_chart(problem: str, runs: LabelledRuns) -> Chart | None:
+    """A chart of the quantiles over clients: a panel for each objective's metrics, a line for each label (the mean over
+    seeds). None if no run evaluated its clients."""
+    panels = []
+    for name, metric in _client_columns(runs)[:MOST_OBJECTIVES]:
+        lines = []
+        for label, same in runs.items():
+            found = [scores[name][metric] for scores in _client_scores(same) if metric in scores[name]]
+            if found:
+                quantiles = np.mean([[values[f"q{p}"] for p in QUANTILES] for values in found], axis=0)
+                lines.append(Line(label, {SHARE: list(QUANTILES)}, quantiles.tolist(), style="marked"))
+        panels.append(Panel(f"{name}: {metric}", metric, lines))
+    see = (
+        "For each share of the clients, the value that they do not exceed: a flat line serves all clients alike, and "
+        "its ends are the clients with the smallest and the largest values."
+    )
+    return Chart(f"clients-{problem}", f"{problem}: distribution over clients", see, panels) if panels else None
+
+
+def _client_columns(runs: LabelledRuns) -> list[tuple[str, str]]:
+    """Every objective's metrics, losses last."""
+    scores: ClientScores = next((found for same in runs.values() for found in _client_scores(same)), {})
+    every = [(name, metric) for name, metrics in scores.items() for metric in metrics]
+    return sorted(every, key=lambda column: column[1] == "loss")
+
+
+def _client_scores(runs: Sequence[Run]) -> list[ClientScores]:
+    """The last evaluation at the clients of each run that has one."""
+    found = [[record.client_test for record in run.history if record.client_test] for run in runs]
+    return [scores[-1] for scores in found if scores]

@@ -57,7 +57,8 @@ def draw(chart: Chart, path: str | Path | None = None, axis: str | None = None) 
         if panel.spokes:
             _radial(ax, panel, colours)
         else:
-            _panel(ax, panel, axis if axis in panel.axes else panel.axes[0], colours)
+            axes = panel.axes or [""]  # none without lines, as for targets that no run reaches
+            _panel(ax, panel, axis if axis in axes else axes[0], colours)
         ax.set_title(panel.title, fontsize="medium")
     if len(chart.labels) <= MOST_LABELS:
         _legend(figure, chart)
@@ -110,7 +111,7 @@ def _panel(ax: Axes, panel: Panel, axis: str, colours: dict[str, str]) -> None:
     elif panel.ticks:
         ax.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=0 if len(panel.ticks) <= 6 else 40)
     else:
-        whole = bool((np.concatenate(at) % 1 == 0).all())
+        whole = all(bool((x % 1 == 0).all()) for x in at)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=whole))
     if panel.y_log:
         _plain(ax.yaxis)

@@ -109,11 +109,13 @@ class Table:
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """The mean, with the standard deviation if there are several values.
+    """The mean, with the standard deviation if there are several values; a dash if there are none.
 
-    >>> mean_and_spread([1.0, 3.0]), mean_and_spread([2.0])
-    ('2.0 ± 1.4', '2.0')
+    >>> mean_and_spread([1.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([])
+    ('2.0 ± 1.4', '2.0', '–')
     """
+    if not values:
+        return "–"
     mean = f"{np.mean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 

@@ -88,14 +88,9 @@ def targets_table(title: str, targets: Sequence[Target], runs: LabelledRuns) -> 
     columns = []
     for same in runs.values():
         rounds, seconds, uploads = costs(targets, same).values()
-        columns.append(
-            [
-                mean_and_spread(rounds) if rounds else "–",
-                mean_and_spread(seconds) if rounds else "–",
-                size(sum(uploads) / len(uploads)) if rounds else "–",
-                f"{len(rounds)} of {len(same)}",
-            ]
-        )
+        uploaded = size(sum(uploads) / len(uploads) if uploads else None)
+        reached = f"{len(rounds)} of {len(same)}"
+        columns.append([mean_and_spread(rounds), mean_and_spread(seconds), uploaded, reached])
     names = ["rounds", "seconds", "uploaded", "seeds that reach it"]
     rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
     return Table("targets", _title(title, targets), ["", *runs], rows)

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedcmoo.config import RunConfig, preset
-from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.base import ReadyProblem
+from fedcmoo.experiments import PROBLEMS, ReadyProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.reproduce.local_progress import LocalProgress
-from fedcmoo.reproduce.rate import MeasuredFedCMOOT
+from fedcmoo.reproduce.measuring import LocalProgress, MeasuredFedCMOOT
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.settings import Named, SettingsError, Table, flatten, from_table, merge, registered, suggestion
 from fedcmoo.validation import at_least_one

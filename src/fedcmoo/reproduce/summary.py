@@ -41,8 +41,10 @@ def write_summary(folder: Path) -> None:
 def write_interactive(folder: Path) -> None:
     """Write report.html for the whole folder."""
     outcomes = outcomes_in(folder)
+    claims = _claims(outcomes)
+    short = replace(claims, title="", header=claims.header[:4], rows=[row[:4] for row in claims.rows])
     sections = [
-        Section("claims", "The paper's claims", tables=[_short(_claims(outcomes))]),
+        Section("claims", "The paper's claims", tables=[short]),  # claim, verdict, ours, the paper's
         *(_section(outcome) for outcome in outcomes),
     ]
     lead = f"{ABOUT} {count_verdicts(outcomes)}"
@@ -51,11 +53,6 @@ def write_interactive(folder: Path) -> None:
 
 def _claims(outcomes: Sequence[Outcome]) -> Table:
     return claims_table([verdict for outcome in outcomes for verdict in outcome.verdicts])
-
-
-def _short(table: Table) -> Table:
-    """The claims' first columns: claim, verdict, ours, the paper's."""
-    return replace(table, title="", header=table.header[:4], rows=[row[:4] for row in table.rows])
 
 
 def count_verdicts(outcomes: Sequence[Outcome]) -> str:

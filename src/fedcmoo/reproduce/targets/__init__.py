@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from fedcmoo.reproduce.targets.base import Target
-from fedcmoo.reproduce.targets.curves import Curves
+from fedcmoo.reproduce.targets.curves import Curves, Radial
 from fedcmoo.reproduce.targets.delta_m import DeltaM
 from fedcmoo.reproduce.targets.drift import Drift
 from fedcmoo.reproduce.targets.gram import Gram
 from fedcmoo.reproduce.targets.local_progress import LocalProgress
-from fedcmoo.reproduce.targets.one_way import OneWay
 from fedcmoo.reproduce.targets.preferences import Preferences
 from fedcmoo.reproduce.targets.qm9 import QM9
-from fedcmoo.reproduce.targets.radial import Radial
 from fedcmoo.reproduce.targets.rate import Rate
-from fedcmoo.reproduce.targets.table1 import Table1
-from fedcmoo.reproduce.targets.table2 import Table2
+from fedcmoo.reproduce.targets.tables import OneWay, Table1, Table2
 
 TARGETS: dict[str, type[Target]] = {
     target.name: target

@@ -10,7 +10,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
-from fedcmoo.reproduce.targets.table1 import LABELS, METHODS
+from fedcmoo.reproduce.targets.tables import LABELS, METHODS
 from fedcmoo.run import Labelled
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}

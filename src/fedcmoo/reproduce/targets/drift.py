@@ -17,6 +17,7 @@ from fedcmoo.run import Labelled, SavedRun
 
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 """Local steps; 10 is what all other runs have."""
+LABELS = ("FedCMOO", "FSMGDA")
 
 
 class Drift(Target):
@@ -27,7 +28,7 @@ class Drift(Target):
     def plan(self, study: Study, part: str) -> Plan:
         configs: dict[str, list[StudyConfig]] = {}
         for K in FULL if study.full else SMALL:
-            same_steps = study.methods(part, METHODS, {"method": {"local_steps": K}})
+            same_steps = study.methods(part, ("fedcmoo", "fsmgda"), {"method": {"local_steps": K}})
             configs |= {f"{label} {K}": seeds for label, seeds in same_steps.items()}
         return configs
 
@@ -41,22 +42,16 @@ class Drift(Target):
         chart = Chart("drift", "Mean test accuracy after the same rounds", see, panels, note)
         measured = {}
         for part, runs in results.items():
-            first, last = (_lead(runs, K) for K in (steps[0], steps[-1]))
+            first, last = (
+                differences(runs[f"FedCMOO {K}"], runs[f"FSMGDA {K}"], mean_percent) for K in (steps[0], steps[-1])
+            )
             measured[f"drift-grows-{part}"] = [b - a for a, b in zip(first, last, strict=True)]
             measured[f"drift-lead-{part}"] = last
         return Made([_table(results, steps, note)], [chart], measured)
 
 
-METHODS = ("fedcmoo", "fsmgda")
-LABELS = ("FedCMOO", "FSMGDA")
-
-
 def _accuracies(runs: Sequence[SavedRun]) -> list[float]:
     return [mean_percent(run) for run in runs]
-
-
-def _lead(runs: Labelled, K: int) -> list[float]:
-    return differences(runs[f"FedCMOO {K}"], runs[f"FSMGDA {K}"], mean_percent)
 
 
 def _line(runs: Labelled, label: str, steps: Sequence[int]) -> Line:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import ClassVar
 
-from fedcmoo.bench.gram_result import PAPER, GramBench, gram_chart
+from fedcmoo.bench.gram import BUDGETS, bench_gram
+from fedcmoo.bench.gram_result import FILE, PAPER, GramBench, gram_chart
+from fedcmoo.callbacks import Callback
+from fedcmoo.files import write_json
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.claims import all_claims
-from fedcmoo.reproduce.gram_study import GramStudy
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
-from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper
+from fedcmoo.run import RESULT, SavedRun
 
 SMALL_ROUNDS, SMALL_EVERY = 20, 4
 OURS = ("sketch", "one-way quantizer")
@@ -72,7 +77,49 @@ def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
             for n, bench in enumerate(benches[part])
             for budget, error in bench.errors(estimator).items()
         ]
-        return mean_and_spread(ours, 2) if ours else "–", "" if paper is None else f"{paper:.2f}", records
+        return mean_and_spread(ours, 2), "" if paper is None else f"{paper:.2f}", records
 
     title, what = "Average nRMSE (%) of the Gram matrix at unit scale", "estimator, at an upload of d"
     return beside_paper("gram", title, what, (*PAPER, *OURS), benches, entry, note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramStudy(StudyConfig):
+    """A comparison of Gram estimators as a run of the reproduction: made once, then found by its configuration.
+
+    Args:
+        every: rounds from one comparison to the next.
+        budgets: uploads in multiples of d numbers.
+    """
+
+    beginning_suffices: ClassVar[bool] = False  # its file has means over all rounds
+
+    every: int = 1
+    budgets: Sequence[float] = BUDGETS
+
+    @classmethod
+    def of(cls, config: StudyConfig, every: int) -> GramStudy:
+        """The comparison while a given configuration trains."""
+        return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
+
+    @property
+    def title(self) -> str:
+        return f"gram-{super().title}"
+
+    def execute(self, folder: Path, callbacks: Sequence[Callback], resume: bool) -> None:
+        """Start or continue the measurement."""
+        bench = bench_gram(
+            self.build(),
+            self.method,
+            self.rounds,
+            every=self.every,
+            budgets=self.budgets,
+            clients_per_round=self.clients_per_round,
+            seed=self.seed,
+            callbacks=callbacks,
+            folder=folder,
+            resume=resume,
+            config=self.to_table(),
+        )
+        write_json(folder / FILE, asdict(bench))
+        write_json(folder / RESULT, {"rounds": self.rounds, "seconds": SavedRun.read(folder).seconds})

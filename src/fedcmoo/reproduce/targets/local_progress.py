@@ -10,7 +10,7 @@ import numpy as np
 from fedcmoo.config import preset
 from fedcmoo.report.chart import COLOURS, Chart, Line, Panel
 from fedcmoo.report.table import Table, mean_and_spread
-from fedcmoo.reproduce.local_progress import WAYS
+from fedcmoo.reproduce.measuring import WAYS
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study

@@ -14,8 +14,7 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
-from fedcmoo.reproduce.targets.curves import loss_lead
-from fedcmoo.reproduce.targets.radial import radial_panel
+from fedcmoo.reproduce.targets.curves import loss_lead, radial_panel
 from fedcmoo.run import Labelled, SavedRun
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")

@@ -11,8 +11,8 @@ import numpy as np
 
 from fedcmoo.report.chart import Chart, Line, Panel
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
+from fedcmoo.reproduce.measuring import NOTE, step_sizes
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.rate import NOTE, step_sizes
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import Plan, Results, Target
 from fedcmoo.reproduce.valleys import Valleys
@@ -42,9 +42,9 @@ class Rate(Target):
     def plan(self, study: Study, part: str) -> Plan:
         horizons = self.horizons(study)
         middle = horizons[len(horizons) // 2]
-        runs = {steps_label(T): self._configs(study, T, T) for T in horizons}
-        runs |= {frozen_label(T): self._configs(study, T, horizons[0]) for T in horizons}
-        return runs | {objectives_label(M): self._configs(study, middle, middle, M) for M in OBJECTIVES}
+        runs = {f"T {T}": self._configs(study, T, T) for T in horizons}
+        runs |= {f"frozen {T}": self._configs(study, T, horizons[0]) for T in horizons}
+        return runs | {f"M {M}": self._configs(study, middle, middle, M) for M in OBJECTIVES}
 
     def _configs(self, study: Study, T: int, T_of_steps: int, M: int = Valleys.objectives) -> list[StudyConfig]:
         """T rounds with the step sizes that the corollary has for `T_of_steps` rounds."""
@@ -76,23 +76,18 @@ class Rate(Target):
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         runs, horizons = results[Valleys.name], self.horizons(study)
-        falling, frozen = ({T: averages(runs[label(T)]) for T in horizons} for label in (steps_label, frozen_label))
-        growing = {M: averages(runs[objectives_label(M)]) for M in OBJECTIVES}
+        falling, frozen = ({T: averages(runs[f"{label} {T}"]) for T in horizons} for label in ("T", "frozen"))
+        growing = {M: averages(runs[f"M {M}"]) for M in OBJECTIVES}
         measured = {
             "rate-slope": [-s - 0.5 for s in slopes(falling)],
             "rate-control": [b - a for a, b in zip(slopes(falling), slopes(frozen), strict=True)],
             "rate-objectives": [0.5 - s for s in slopes(growing)],
         }
         lines = [_line("FedCMOO-T", falling), _line("steps frozen", frozen), _expected(falling)]
+        over_objectives = _line("FedCMOO-T", growing, "objectives M")
         panels = [
             Panel("over the rounds T", "average", lines, x_log=True, y_log=True),
-            Panel(
-                "over the objectives M",
-                "average",
-                [_line("FedCMOO-T", growing, "objectives M")],
-                x_log=True,
-                y_log=True,
-            ),
+            Panel("over the objectives M", "average", [over_objectives], x_log=True, y_log=True),
         ]
         see = (
             "All axes are logarithmic. With the corollary's step sizes the line should be as steep as the dashed one, "
@@ -100,18 +95,6 @@ class Rate(Target):
         )
         chart = Chart("rate", "Average squared norm of the weighted gradient, FedCMOO-T", see, panels, note)
         return Made([_table(runs, falling, frozen, growing, note)], [chart], measured)
-
-
-def steps_label(T: int) -> str:
-    return f"T {T}"
-
-
-def frozen_label(T: int) -> str:
-    return f"frozen {T}"
-
-
-def objectives_label(M: int) -> str:
-    return f"M {M}"
 
 
 def average(run: SavedRun) -> float:

@@ -12,10 +12,10 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from fedcmoo.bench.memory import private_bytes
-from fedcmoo.bench.reliability.flower import run_on_flower
-from fedcmoo.bench.reliability.outcome import Outcome
-from fedcmoo.bench.reliability.problem import FAULT, FaultyClients, small_problem
+from campaign.flower import run_on_flower
+from campaign.memory import private_bytes
+from campaign.outcome import Outcome
+from campaign.problem import FAULT, FaultyClients, small_problem
 from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Engine, Local, Pool, Ray
@@ -132,7 +132,7 @@ def _run(name: str, rounds: int, seed: int, method: Method = METHOD) -> FaultyRu
 
 def _run_on_flower(rounds: int, seed: int) -> FaultyRun:
     config = RunConfig(
-        problem=OwnProblem(source="fedcmoo.bench.reliability.problem:small_problem"),
+        problem=OwnProblem(source="campaign.problem:small_problem"),
         method=ONE_TRIP,
         rounds=rounds,
         clients_per_round=COHORT,

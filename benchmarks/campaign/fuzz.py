@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedcmoo.bench.reliability.outcome import Outcome
-from fedcmoo.bench.reliability.problem import small_problem
+from campaign.outcome import Outcome
+from campaign.problem import small_problem
 from fedcmoo.compression import COMPRESSORS, budget_bytes
 from fedcmoo.contributions import add_reply
 from fedcmoo.gram import GRAMS, OneWay, TwoWay, TwoWayAsRun

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
 from torch import Tensor
 
-from fedcmoo.bench.memory import private_bytes
+from campaign.memory import private_bytes
 from fedcmoo.config import RunConfig
 from fedcmoo.history import Record, read_history
 from fedcmoo.run import HISTORY
@@ -17,7 +18,7 @@ from fedcmoo.run_folder import MODEL
 NODES = 2
 
 FAULTY = """
-from fedcmoo.bench.reliability.problem import FaultyClients
+from campaign.problem import FaultyClients
 
 app = client_app(problem, method, stages=[FaultyClients()])
 """
@@ -47,6 +48,8 @@ def run_on_flower(
     def after_round(_: str) -> None:
         watch(private_bytes(int(pid.read_text())))
 
+    # The apps import this package too, in processes of their own.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with Deployment(folder, NODES) as deployment:
         run_app(deployment, app, {"folder": str(out)}, out, after_round, timeout=60.0 * (2 + config.rounds))
     return read_history(out / HISTORY), safetensors.torch.load_file(out / MODEL)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from fedcmoo.bench.reliability.faults import METHOD
-from fedcmoo.bench.reliability.outcome import Outcome
-from fedcmoo.bench.reliability.problem import small_problem
+from campaign.faults import METHOD
+from campaign.outcome import Outcome
+from campaign.problem import small_problem
 from fedcmoo.engines import Local
 from fedcmoo.history import read_history
 from fedcmoo.run import HISTORY

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Stage
-from fedcmoo.experiments.losses import nll
 from fedcmoo.messages import Field
 from fedcmoo.problem import Objective, Problem
 from fedcmoo.randomness import generator, seeded
@@ -43,7 +43,7 @@ def small_problem(seed: int = 0, clients: int = 12) -> Problem:
 
     with seeded(torch.device("cpu"), seed, "reliability"):
         model = SmallNetwork()
-    objectives = [Objective("first", nll), Objective("second", nll)]
+    objectives = [Objective("first", cross_entropy), Objective("second", cross_entropy)]
     return Problem(model, objectives, [data() for _ in range(clients)], test=data(), name="reliability")
 
 

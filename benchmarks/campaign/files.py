@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from fedcmoo.bench.reliability.fuzz import mutated
-from fedcmoo.bench.reliability.kills import ROUNDS, train
-from fedcmoo.bench.reliability.outcome import Outcome
+from campaign.fuzz import mutated
+from campaign.kills import ROUNDS, train
+from campaign.outcome import Outcome
 from fedcmoo.checkpoint import Checkpoint
 from fedcmoo.files import DamagedError
 from fedcmoo.history import read_history
