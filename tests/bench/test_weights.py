@@ -14,7 +14,7 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.cli import app
 from fedcmoo.config import variants
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.settings import SettingsError
+from fedcmoo.runs import Runs
 
 BY_HAND = WeightsBench(
     objectives={"p": ["a", "b"], "q": ["c"]},
@@ -38,31 +38,27 @@ def test_numbers_by_hand() -> None:
     assert BY_HAND.summary()["losses"]["q"] == {FEDAVG: [[2.0]], "good": [[2.0]], "bad": [[None]]}
 
 
-def test_runs_are_made_once_and_those_of_other_settings_refused(tmp_path: Path) -> None:
+def test_runs_are_made_once(tmp_path: Path) -> None:
     made: list[str] = []
 
     def callbacks(name: str) -> list[Callback]:
         made.append(name)
         return []
 
-    suite = Suite(tmp_path, seeds=[0, 1], over={"rounds": 1}, callbacks=callbacks)
+    suite = Suite(Runs(tmp_path, callbacks), seeds=[0, 1], over={"rounds": 1})
     bench = suite.bench(["dualproj"], ["mixed-digits"])
     assert len(made) == 2 * (1 + 1 + 3)  # FedAvg, the rule, and three objectives alone
     assert bench.losses["mixed-digits"]["dualproj"].shape == (2, 3)
     assert bench.summary() == suite.bench(["dualproj"], ["mixed-digits"]).summary()
     assert len(made) == 10
-    with pytest.raises(SettingsError, match="already holds a run with other settings"):
-        Suite(tmp_path, seeds=[0], over={"rounds": 2}).bench(["dualproj"], ["mixed-digits"])
     bench.plot(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 
 def test_a_run_that_diverges_counts_as_one_with_infinite_losses(tmp_path: Path) -> None:
-    suite = Suite(tmp_path, seeds=[0])
-    names = ["digit", "pixels", "value"]
-    settings = {"client_lr": 1e6}
-    for _ in range(2):
-        assert suite.losses("mixed-digits", "wild", "fedavg", settings, names).tolist() == [[np.inf] * 3]
+    suite = Suite(Runs(tmp_path), seeds=[0])
+    losses = suite.losses("mixed-digits", "fedavg", {"client_lr": 1e6}, ["digit", "pixels", "value"])
+    assert losses.tolist() == [[np.inf] * 3]
 
 
 def test_the_suite_is_made_of_problems_that_there_are() -> None:

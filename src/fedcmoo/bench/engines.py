@@ -18,7 +18,7 @@ from fedcmoo.engines import ENGINES
 from fedcmoo.history import MASKING, Record, read_history
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.privacy.secure import Secure
-from fedcmoo.report.table import Table
+from fedcmoo.report.table import Table, count
 from fedcmoo.validation import at_least_one
 
 FLOWER = "flower"
@@ -71,6 +71,7 @@ def measure(
     rounds: int = 5,
     nodes: int = 3,
     secure: bool = False,
+    trips: int = 2,
     say: Callable[[str], None] = print,
 ) -> list[EngineCost]:
     """Run the same rounds on each engine.
@@ -80,6 +81,7 @@ def measure(
         rounds: the number of rounds; the first counts as part of the start.
         nodes: the number of Flower's SuperNodes, all on this machine.
         secure: whether to use secure sums.
+        trips: trips a round, 1 or 2.
         say: called with progress messages.
     """
     known = WITH_TRIPS if secure else (*ENGINES, FLOWER)
@@ -89,7 +91,8 @@ def measure(
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, since the first is part of the start, but got {rounds}")
     at_least_one(nodes=nodes)
-    config = replace(CONFIG, rounds=rounds, secure=Secure() if secure else None)
+    method = replace(CONFIG.method, trips=trips)  # type: ignore[call-arg]
+    config = replace(CONFIG, rounds=rounds, method=method, secure=Secure() if secure else None)
     expected, *_ = _on_this_machine("local", config)
     plain = replace(CONFIG, rounds=1).run()
     costs = []
@@ -135,7 +138,7 @@ def _on_flower(config: RunConfig, nodes: int) -> tuple[dict[str, Tensor], float,
         return safetensors.torch.load_file(out / "model.safetensors"), seconds, read_history(out / "history.jsonl")
 
 
-def table(costs: Sequence[EngineCost]) -> Table:
+def table(costs: Sequence[EngineCost], trips: int = 2) -> Table:
     """The costs as a table."""
     rows = [
         [cost.engine, "–", "–", "–", "–", cost.remark]
@@ -151,5 +154,5 @@ def table(costs: Sequence[EngineCost]) -> Table:
         for cost in costs
     ]
     header = ["engine", "start and first round", "each further round", "of it masking", "bytes", "same bits as local"]
-    note = "ten clients, 34,635 parameters, two phases a round"
+    note = f"ten clients, 34,635 parameters, {count(trips, 'trip')} a round"
     return Table("engines", "Fixed cost of the engines", header, rows, note=note)

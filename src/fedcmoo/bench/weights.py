@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import rankdata
 
-from fedcmoo.callbacks import Callback
-from fedcmoo.config import RunConfig, preset, saved
+from fedcmoo.config import RunConfig, preset
 from fedcmoo.failures import DivergedError
-from fedcmoo.files import write_json
-from fedcmoo.history import read_history
 from fedcmoo.report.table import Table
-from fedcmoo.run import HISTORY, RESULT
-from fedcmoo.settings import SettingsError, merge
+from fedcmoo.runs import Runs
+from fedcmoo.settings import merge
 from fedcmoo.types import Matrix
 from fedcmoo.weights.scalarization import SCALARIZATIONS
 
@@ -162,20 +158,17 @@ class Suite:
     """Runs with several weighting rules, with FedAvg, and on each objective alone.
 
     Rules for Gram matrices run as weights of FedCMOO, those for losses as weights of Scalarized. Each method has the
-    settings of the problem's preset at the small scale. Each run has its own folder: a second call reads finished runs
-    and continues the others. A run that diverges counts as having infinite losses.
+    settings of the problem's preset at the small scale. A run that diverges counts as having infinite losses.
 
     Args:
-        folder: the folder of the runs.
+        runs: the store of runs.
         seeds: the seeds of the runs.
         over: settings of every run, such as the number of rounds.
-        callbacks: a function that returns a run's callbacks, given its name.
     """
 
-    folder: Path
+    runs: Runs
     seeds: Sequence[int] = (0, 1, 2)
     over: Mapping[str, Any] = field(default_factory=dict)
-    callbacks: Callable[[str], Sequence[Callback]] = lambda name: ()
 
     def bench(self, rules: Sequence[str], problems: Sequence[str]) -> WeightsBench:
         """The final test losses of all rules on all problems, by name."""
@@ -183,14 +176,14 @@ class Suite:
         for problem in problems:
             built = self.config(problem, "fedavg", {}, self.seeds[0]).build()
             names = objectives[problem] = [objective.name for objective in built.objectives]
-            results[problem] = {FEDAVG: self.losses(problem, FEDAVG, "fedavg", {}, names)}
+            results[problem] = {FEDAVG: self.losses(problem, "fedavg", {}, names)}
             for rule in rules:
                 method = "scalarized" if rule in SCALARIZATIONS else "fedcmoo"
-                results[problem][rule] = self.losses(problem, rule, method, {"weights": rule}, names)
+                results[problem][rule] = self.losses(problem, method, {"weights": rule}, names)
             alone[problem] = np.empty_like(results[problem][FEDAVG])
-            for k, name in enumerate(names):
+            for k in range(len(names)):
                 weights = np.eye(len(names))[k].tolist()
-                found = self.losses(problem, f"{name}-alone", "fedavg", {"weights": weights}, names)
+                found = self.losses(problem, "fedavg", {"weights": weights}, names)
                 alone[problem][:, k] = found[:, k]
         return WeightsBench(objectives, results, alone)
 
@@ -199,27 +192,13 @@ class Suite:
         table = merge(preset(problem, method, small=True), {"method": settings, "seed": seed, **self.over})
         return RunConfig.from_table(table)
 
-    def losses(
-        self, problem: str, label: str, method: str, settings: Mapping[str, Any], names: Sequence[str]
-    ) -> Losses:
+    def losses(self, problem: str, method: str, settings: Mapping[str, Any], names: Sequence[str]) -> Losses:
         """The final losses of one method's runs, [seeds, M]."""
         rows = []
         for seed in self.seeds:
-            folder = self.folder / f"{problem}-{label}-seed{seed}"
-            self._run(self.config(problem, method, settings, seed), folder, names)
-            scores = json.loads((folder / RESULT).read_text())["scores"]
-            rows.append([scores[name]["loss"] for name in names])
+            try:
+                scores = self.runs.get(self.config(problem, method, settings, seed)).scores
+                rows.append([scores[name]["loss"] for name in names])
+            except DivergedError:
+                rows.append([np.inf] * len(names))
         return np.array(rows)
-
-    def _run(self, config: RunConfig, folder: Path, names: Sequence[str]) -> None:
-        """Start or continue a run, unless it is finished."""
-        begun = bool(read_history(folder / HISTORY))
-        if begun and not saved(folder).computes_the_same_as(config):
-            raise SettingsError(f"{folder} already holds a run with other settings: choose another folder (--out)")
-        if (folder / RESULT).exists():
-            return
-        try:
-            config.run(folder, self.callbacks(folder.name), resume=begun)
-        except DivergedError:
-            scores = {name: {"loss": np.inf} for name in names}
-            write_json(folder / RESULT, {"scores": scores})

@@ -153,14 +153,15 @@ def engines(
     rounds: Annotated[int, typer.Option(help="rounds on each; the first counts as part of the start")] = 5,
     nodes: Annotated[int, typer.Option(help="Flower's SuperNodes, on this machine")] = 3,
     secure: Annotated[bool, typer.Option("--secure", help="with secure sums, on local and flower")] = False,
+    trips: Annotated[int, typer.Option(help="trips a round: 2, or 1 for FedCMOO(trips=1)")] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Measure what a round costs on each engine when clients have almost nothing to do."""
     from fedcmoo.bench.engines import measure, table
 
     with errors_for_people():
-        costs = measure(names or (), rounds, nodes, secure, err.print)
-    show(as_json, [asdict(cost) for cost in costs], table(costs))
+        costs = measure(names or (), rounds, nodes, secure, trips, err.print)
+    show(as_json, [asdict(cost) for cost in costs], table(costs, trips))
 
 
 @app.command()
@@ -177,18 +178,20 @@ def weights(
         str | None, typer.Option(help="ready-made problems, separated by commas", show_default="the suite")
     ] = None,
     seeds: Seeds = "0,1,2",
-    folder: Annotated[Path, typer.Option("--out", "-o", help="the folder of the runs")] = Path("runs/bench-weights"),
+    folder: Annotated[Path, typer.Option("--out", "-o", help="for tables and the figure")] = Path("runs/bench-weights"),
+    runs: KeptRuns = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare weighting rules with FedAvg on problems whose objectives differ in scale or conflict.
 
-    Each run has its own folder; run the same command again to continue an interrupted one.
+    Each run has its own folder and is found again by its settings; run the same command again to continue.
     """
     from fedcmoo.bench.weights import SUITE, Suite
     from fedcmoo.cli.resolving import different, known, numbers
     from fedcmoo.config import variants
     from fedcmoo.experiments import PROBLEMS
     from fedcmoo.files import write_atomically, write_json
+    from fedcmoo.runs import Runs
     from fedcmoo.weights import WEIGHTS
     from fedcmoo.weights.scalarization import SCALARIZATIONS
 
@@ -200,13 +203,14 @@ def weights(
             known("weighting rule", rule, every)
         for problem in on:
             known("problem", problem, [*PROBLEMS, *variants()])
-        bench = Suite(folder, numbers("--seeds", seeds, int), options.given(), progress).bench(chosen, on)
+        suite = Suite(Runs(runs or folder, progress), numbers("--seeds", seeds, int), options.given())
+        bench = suite.bench(chosen, on)
         table = bench.overview()
         write_json(folder / "weights.json", bench.summary())
         write_atomically(folder / "weights.md", table.markdown().encode())
         write_atomically(folder / "weights.csv", table.csv().encode())
         bench.plot(folder / "weights.png")
-        files = f"in {folder}: weights.png, .md, .csv and .json, and a folder for each run"
+        files = f"in {folder}: weights.png, .md, .csv and .json; the runs are in {runs or folder}"
         show(as_json, bench.summary(), table, files)
 
 
