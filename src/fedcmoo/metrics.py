@@ -1,7 +1,5 @@
 """Measures of multi-objective results: dominance, hypervolume, preferences, Δ_M, conflicts, starved objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

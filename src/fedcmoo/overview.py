@@ -1,7 +1,5 @@
 """A report on runs, comparisons, sweeps and Gram benches, made from their folders: `fedcmoo report`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

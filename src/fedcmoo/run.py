@@ -1,7 +1,5 @@
 """The data of a run for tables and figures: its settings and the record of every round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """A store of runs: each is made once, found again by its configuration, and continued if it was interrupted."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The fixed cost of a round on each engine, measured with clients that have almost nothing to do."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 The Gram estimator `Compared` trains an ordinary run with the exact matrix and measures the others in between.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Measure the peak memory of processes, which only Linux reports."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from pathlib import Path

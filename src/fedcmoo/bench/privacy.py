@@ -1,7 +1,5 @@
 """The accuracy cost of differential privacy, for several budgets and numbers of clients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

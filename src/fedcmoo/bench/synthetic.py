@@ -1,7 +1,5 @@
 """A synthetic problem with any number of clients, objectives and parameters; data are generated on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

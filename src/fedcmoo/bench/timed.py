@@ -1,7 +1,5 @@
 """Wrappers that time contributions and compressors."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keep the best model of a run, or stop when none is better: by one objective, a metric, or the mean rank."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Log the numbers of every round to TensorBoard, Weights & Biases or MLflow (extras of the same names)."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

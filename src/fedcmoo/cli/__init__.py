@@ -1,7 +1,5 @@
 """The command line: a thin layer over the public API."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`fedcmoo bench`: measurements, each printing a table and saving what it measured."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

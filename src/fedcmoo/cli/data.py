@@ -1,7 +1,5 @@
 """`fedcmoo data`: download data sets, list them, and show how a problem distributes them over clients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

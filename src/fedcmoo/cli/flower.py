@@ -1,7 +1,5 @@
 """`fedcmoo flower`: try Flower on this machine, write an app, write keys, start a node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

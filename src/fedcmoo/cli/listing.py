@@ -1,7 +1,5 @@
 """`fedcmoo list`: everything that has a name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Resolve a configuration from presets, files and options, and choose the run's folder."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress

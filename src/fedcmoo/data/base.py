@@ -11,8 +11,6 @@ Only batching differs between images, tables and graphs, so it is the only metho
 ([[4.0, 5.0], [0.0, 1.0]], [0, 0])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 

@@ -1,7 +1,5 @@
 """Arrays cached on disk: a folder of .npy files, named by a checksum of their sources and settings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

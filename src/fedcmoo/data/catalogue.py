@@ -1,7 +1,5 @@
 """The data sets of the ready-made problems: official sources, checksums, and whether they are present."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path

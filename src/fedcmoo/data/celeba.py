@@ -3,8 +3,6 @@
 The 202,599 images are read once, resized to 32x32 and cached as bytes beside the composed images.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import zipfile

@@ -1,7 +1,5 @@
 """CIFAR-10 from its official files: the binary or the python version, unpacked or as the published archive."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

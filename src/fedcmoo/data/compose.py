@@ -3,8 +3,6 @@
 A whole data set is composed with whole-array operations, in about a second for 60,000 pairs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

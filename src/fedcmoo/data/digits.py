@@ -5,8 +5,6 @@ Digits"). Digits are enlarged to 12x12, and two of them are placed side by side 
 position within its half.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -3,8 +3,6 @@
 A file is written to `NAME.part` and renamed once its checksum is verified, so any file without `.part` is complete.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import os

@@ -7,8 +7,6 @@ celeba/                     img_align_celeba/ or its .zip; list_attr_celeba and 
 composed/                   arrays that the library composes from them and reuses
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

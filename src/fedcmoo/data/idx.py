@@ -4,8 +4,6 @@ A file is the bytes 0, 0, 8 (unsigned bytes), the number of dimensions, the dime
 integers, and then the values, the last dimension running fastest.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import struct

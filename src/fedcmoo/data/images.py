@@ -1,7 +1,5 @@
 """Images stored in memory as bytes and normalised to floats batch by batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

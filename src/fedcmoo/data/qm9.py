@@ -4,8 +4,6 @@ The package contains coordinates, SMILES and properties; RDKit adds the bonds an
 eight molecules whose SMILES does not fit their coordinates are left out. Everything is read once and cached as arrays.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """Clients whose data are on other machines: a server, or one of several sites, only knows their number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 

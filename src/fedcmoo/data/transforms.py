@@ -1,7 +1,5 @@
 """Augmentations of whole training batches; all their randomness comes from the generator they are given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

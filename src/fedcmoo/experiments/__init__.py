@@ -6,8 +6,6 @@
 (10, ['left', 'right'])
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 

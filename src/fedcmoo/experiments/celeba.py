@@ -1,7 +1,5 @@
 """CelebA: forty attributes of a face as forty objectives, or in five groups of eight."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Regression of several outputs in their natural units, so that the losses differ a thousandfold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

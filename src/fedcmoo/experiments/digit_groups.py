@@ -1,7 +1,5 @@
 """Groups of clients as objectives: one model for all groups, judged by its worst group."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

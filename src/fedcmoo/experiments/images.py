@@ -1,7 +1,5 @@
 """Common parts of the ready-made image problems: split the data, distribute it to clients, initialise the model."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Fairness on real loan applications: correct decisions versus equal treatment of two groups."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

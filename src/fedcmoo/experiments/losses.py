@@ -1,7 +1,5 @@
 """Losses and metrics of the ready-made problems that PyTorch lacks, at module level so that they can be pickled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

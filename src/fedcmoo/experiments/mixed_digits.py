@@ -1,7 +1,5 @@
 """One handwritten digit with three losses of different kinds and scales."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """User-defined problems, named by their module so that the command line can run them."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Pairs of images, composed and cached: MultiMNIST, MNIST+FMNIST and CIFAR10+MNIST."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

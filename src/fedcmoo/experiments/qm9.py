@@ -1,7 +1,5 @@
 """QM9: eleven properties of small molecules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Common parts of the small tabular problems: hold out a test part, distribute the rest to clients."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

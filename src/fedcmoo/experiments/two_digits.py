@@ -1,7 +1,5 @@
 """Two handwritten digits side by side: a first problem to try, without downloads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar

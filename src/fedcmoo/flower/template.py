@@ -33,8 +33,6 @@ app = server_app(problem, method, stages=CONFIG.stages)
 TASK = '''\
 """What all sides agree on: the problem and the method, here those of run.toml. Put your own in their place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from flwr.app import Context

@@ -4,8 +4,6 @@ References:
     Gilmer, Schoenholz, Riley, Vinyals, Dahl: Neural Message Passing for Quantum Chemistry. ICML 2017.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """The paper's networks for images."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """One run of a sweep over preferences."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Preferences: parse and format ratios such as 2:1, and generate evenly spread ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """A sweep: one run of FedCMOO-Pref for each preference, with the same data, seed and workers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """A self-contained HTML page with interactive charts: scripts, styles and data are embedded."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Sequence

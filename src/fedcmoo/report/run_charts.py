@@ -1,7 +1,5 @@
 """Tables and charts for any set of runs: last scores, learning curves, weights, distributions over clients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Tables as data: printed in a terminal, shown in notebooks and pages, written as Markdown and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

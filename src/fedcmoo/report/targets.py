@@ -1,7 +1,5 @@
 """The cost of reaching target scores: rounds, seconds and bytes until all objectives reach them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`reproduce`: make the targets one by one; a failure does not stop the others."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

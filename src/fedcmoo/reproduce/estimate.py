@@ -1,7 +1,5 @@
 """Estimates of the time that runs will take."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

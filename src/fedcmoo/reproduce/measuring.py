@@ -1,7 +1,5 @@
 """FedCMOO that measures the progress of local training (appendix E.4), and FedCMOO-T the theorem's quantity."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The numbers in the paper's tables."""
 
-from __future__ import annotations
-
 PROBLEMS = {
     "mnist-fmnist": "MNIST+FMNIST",
     "multimnist": "MultiMNIST",

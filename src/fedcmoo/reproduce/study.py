@@ -1,7 +1,5 @@
 """The scale of a reproduction, from which every target makes the configurations of its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

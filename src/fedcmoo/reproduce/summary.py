@@ -1,7 +1,5 @@
 """The summary of a reproduction's folder: an index, the claims, and one interactive page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A smooth, non-convex federated problem with known constants, used to measure the convergence rate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar

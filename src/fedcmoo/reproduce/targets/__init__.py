@@ -1,7 +1,5 @@
 """The tables and figures of the paper, by name, in the order in which `all` makes them."""
 
-from __future__ import annotations
-
 from fedcmoo.reproduce.targets.base import Target
 from fedcmoo.reproduce.targets.curves import Curves, Radial
 from fedcmoo.reproduce.targets.delta_m import DeltaM

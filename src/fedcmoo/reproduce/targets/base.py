@@ -1,7 +1,5 @@
 """What a target is: one table or figure of the paper."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar

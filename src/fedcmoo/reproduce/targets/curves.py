@@ -1,7 +1,5 @@
 """Figure 1 and appendix E.1: accuracy and loss over the rounds; appendix E.2: radial plots of the final losses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

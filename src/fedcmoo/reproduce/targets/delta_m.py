@@ -1,7 +1,5 @@
 """Appendix E.3: Δ_M, and the single-objective accuracies that it needs."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from fedcmoo.metrics import delta_m

@@ -1,7 +1,5 @@
 """Figure 2: accuracy against the number of local steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Appendix E.4: what local training achieves within a round, with FedCMOO and with FSMGDA."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Figure 4: final losses for a range of preferences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import ClassVar

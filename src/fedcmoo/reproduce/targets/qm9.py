@@ -1,7 +1,5 @@
 """Figure 3 and appendix E.5: the loss on QM9 against rounds and against uploaded data, and a radial plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Corollary 1: the average squared norm of the weighted gradient falls as 1/sqrt(T), whatever M is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ The paper's text and its Table 2 contradict each other: the text names MNIST+FMN
 the first objective, which has the l2 loss; the table has CIFAR10+MNIST, and FedAvg fails on it. The table is followed.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from fedcmoo.report.table import CsvRow, Table
