@@ -13,7 +13,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from fedcmoo.cli.common import resolve
+from fedcmoo.cli.resolving import resolve
 from fedcmoo.compression import CountSketch
 from fedcmoo.compression.quantizer import quantize, quantized_length
 from fedcmoo.gram.base import inner

@@ -29,6 +29,9 @@ from fedcmoo.rounds import Sizes
 REUSE_LIMIT = 64 * 2**20
 """A Jacobian of more bytes than this is not kept for the first local step: another weighted pass is cheaper."""
 
+MANY = 4
+"""The number of objectives from which shorter backward passes save more than another weighted pass costs."""
+
 GradientAt = Callable[[Tensor], Tensor]
 """A function that computes the gradient of a local step's batch at another point, [d] -> [d], with the same
 augmentation and dropout."""
@@ -95,8 +98,14 @@ class Client:
 
     @property
     def keeps_jacobian(self) -> bool:
-        """Whether J is kept for the first local step. It depends on sizes alone, so that all engines agree."""
+        """Whether J is small enough to be kept. It depends on the problem alone, so that all engines agree."""
         return self.problem.M * self.model.x.nbytes <= REUSE_LIMIT
+
+    @property
+    def shared_only(self) -> bool:
+        """Whether `shared_jacobian` computes gradients of shared parameters only, which the first local step cannot
+        reuse: J is too large to be kept, or the backward passes of many objectives become shorter."""
+        return not self.keeps_jacobian or (self.model.stops_early and self.problem.M >= MANY)
 
     def random(self, purpose: str) -> torch.Generator:
         """This client's generator for a purpose in this round."""
@@ -117,12 +126,11 @@ class Client:
 
     def shared_jacobian(self, batch_size: int | None) -> Tensor:
         """h_i over the shared parameters: [M, d_shared]. A view into the worker's memory, which must not be changed or
-        kept. If the gradients are too large to be kept for the first local step, only these are computed."""
-        if self.keeps_jacobian:
+        kept. The gradients of other parameters are also computed unless `shared_only`, for the first local step."""
+        if not self.shared_only:
             return self.jacobian(batch_size)[:, : self.model.d_shared]
         J = self.model.rows(self.problem.M, self.model.d_shared)
-        with self.model.only_shared():
-            self._gradients(J, batch_size)
+        self._gradients(J, batch_size, self.model.shared)
         return J
 
     def losses(self) -> Tensor:
@@ -231,8 +239,8 @@ class Client:
             self._keep_private()
         return updates[:, : model.d], buffers[: self.sizes.buffers], counters[: self.sizes.counters]
 
-    def _gradients(self, J: Tensor, batch_size: int | None) -> None:
-        """The gradients of the first parameters, as many as J [M, ...] has columns, on the round's first batch."""
+    def _gradients(self, J: Tensor, batch_size: int | None, of: Sequence[Tensor] | None = None) -> None:
+        """Write into J the gradients of x, or of the shared parameters `of`, on the round's first batch."""
         model = self.model
         if len(self.owned) < len(J):
             J.zero_()
@@ -243,7 +251,7 @@ class Client:
             for k, loss in zip(self.owned, losses, strict=True):
                 model.grad.zero_()
                 with during(f"in the gradient of objective {self.problem.objectives[k].name!r}"):
-                    loss.backward(retain_graph=k != self.owned[-1])  # type: ignore[no-untyped-call]
+                    loss.backward(retain_graph=k != self.owned[-1], inputs=of)  # type: ignore[no-untyped-call]
                 J[k] = model.grad[: J.shape[1]]
         self._check_finite(self.owned, [loss.detach() for loss in losses], J)
 

@@ -20,7 +20,7 @@ from fedcmoo.history import MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
-from fedcmoo.metrics import LOW_WEIGHT, REMEDY, of_round, starved
+from fedcmoo.metrics import REMEDY, low_weight, of_round, starved
 from fedcmoo.privacy.differential import PrivateRun
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, drive
@@ -130,7 +130,7 @@ class Loop:
             self.warned_of.add(name)
             log.warning(
                 "objective %r is starved: its weight has stayed below %g while its loss stood still or rose. %s",
-                *(name, LOW_WEIGHT, REMEDY),
+                *(name, low_weight(len(self.server.w)), REMEDY),
             )
 
     def _save(self) -> None:

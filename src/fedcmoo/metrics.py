@@ -10,7 +10,6 @@ from fedcmoo.optional import require
 from fedcmoo.types import Matrix
 from fedcmoo.weights.min_norm import min_norm
 
-LOW_WEIGHT = 0.02
 ROUNDS = 10
 STANDS_STILL = 0.05
 
@@ -115,10 +114,19 @@ def of_round(G: Matrix) -> dict[str, float]:
     return {"stationarity": stationarity(G), "max_angle": float(conflict_angles(G).max())}
 
 
+def low_weight(M: int) -> float:
+    """The weight below which one of M objectives is hardly trained; always below 1/M.
+
+    >>> low_weight(2), low_weight(40)
+    (0.02, 0.01)
+    """
+    return min(0.02, 0.4 / M)
+
+
 def starved(history: Sequence[Record]) -> list[str]:
     """The objectives that a weighting rule starves, given the records of all rounds.
 
-    An objective is starved if its weight is below `LOW_WEIGHT` in all rounds between two evaluations at least `ROUNDS`
+    An objective is starved if its weight is below `low_weight(M)` in all rounds between two evaluations at least `ROUNDS`
     apart, and its loss falls by less than the share `STANDS_STILL` between them. Only weights found by a rule are
     checked. Fixed ones, as in FedAvg, and those that follow a preference are the user's choice.
     """
@@ -130,7 +138,7 @@ def starved(history: Sequence[Record]) -> list[str]:
     for last, after in evaluated:
         first, before = next((pair for pair in reversed(evaluated) if pair[0] <= last - ROUNDS), (0, {}))
         for name in before:
-            low = all(record.weights[name] < LOW_WEIGHT for record in history[first:last])
+            low = all(record.weights[name] < low_weight(len(record.weights)) for record in history[first:last])
             if low and after[name]["loss"] > (1 - STANDS_STILL) * before[name]["loss"]:
                 found[name] = None
     return list(found)

@@ -9,8 +9,7 @@ clients exchange.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -99,6 +98,9 @@ class FlatModel:
         grad: their gradients, of the same length; `backward` on any loss of the module adds to it.
         d: the number of parameters that are not private.
         d_shared: the number of shared ones, which come first.
+        shared: the shared parameters of the module.
+        stops_early: whether backward passes for shared parameters alone are shorter. They are if the module's first
+            parameter is not shared, as where only the last layers of an encoder are.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class FlatModel:
         self.precision = precision
         self.channels_last = channels_last
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.stops_early = any(is_private(name) or not is_shared(name) for name, _ in named[:1])
         # A stable sort: shared parameters first and private ones last, otherwise in the module's own order.
         named.sort(key=lambda item: (is_private(item[0]), not is_shared(item[0])))
         dtypes = {p.dtype for _, p in named}
@@ -123,7 +126,7 @@ class FlatModel:
         self.x = torch.empty(sum(p.numel() for _, p in named), dtype=dtypes.pop(), device=named[0][1].device)
         self.grad = torch.zeros_like(self.x)
         self._rows: Tensor | None = None
-        self._not_shared = [p for name, p in named if is_private(name) or not is_shared(name)]
+        self.shared = [p for name, p in named if is_shared(name) and not is_private(name)]
         # The locations of the buffers, not the buffers: a module may replace one by another tensor.
         found = [
             (is_private(f"{prefix}.{name}".lstrip(".")), (m._buffers, name))
@@ -184,17 +187,6 @@ class FlatModel:
         if self._rows is None or self._rows.shape != (n, columns):
             self._rows = self.x.new_empty(n, columns)
         return self._rows
-
-    @contextmanager
-    def only_shared(self) -> Iterator[None]:
-        """Context in which `backward` computes only gradients of shared parameters; passes stop at the first."""
-        for parameter in self._not_shared:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in self._not_shared:
-                parameter.requires_grad_(True)
 
     def buffers(self) -> Tensor:
         """The float buffers (BatchNorm's statistics, say) as one vector, private ones last; servers average others."""

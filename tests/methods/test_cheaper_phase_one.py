@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedcmoo import FedCMOO, Problem, fit
-from fedcmoo.gram import Exact
+from fedcmoo import FedCMOO, Objective, Problem, fit
+from fedcmoo.engines import Local, Pool
+from fedcmoo.gram import Exact, TwoWay
 from fedcmoo.methods import MGDA
 from fedcmoo.weights import MinNorm
+from fedcmoo.worker import Worker
 from tests.core.problems import centres, classification, quadratics
 
 
@@ -74,3 +76,58 @@ def test_gradients_of_all_parameters_are_there_for_methods_that_need_them(monkey
         monkeypatch.setattr("fedcmoo.client.REUSE_LIMIT", limit)
         ends.append(list(fit(problem, MGDA(), rounds=2, clients_per_round=4).model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+class Layers(nn.Module):
+    """Two layers and five linear heads, the last of them on the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 7)
+            self.heads = nn.ModuleList([*(nn.Linear(7, 3) for _ in range(4)), nn.Linear(8, 3)])
+
+    def forward(self, inputs: Tensor) -> list[Tensor]:
+        low = self.first(inputs).tanh()
+        high = self.last(low).tanh()
+        return [head(low if k == 4 else high) for k, head in enumerate(self.heads)]
+
+
+def five_objectives(shared: str) -> Problem:
+    g = torch.Generator().manual_seed(0)
+    clients = [
+        (torch.randn(12, 6, generator=g), tuple(torch.randint(3, (5, 12), generator=g).unbind())) for _ in range(6)
+    ]
+    objectives = [Objective(f"f{k}", torch.nn.functional.cross_entropy) for k in range(5)]
+    return Problem(Layers(), objectives, clients, shared=[shared])
+
+
+@pytest.mark.parametrize(("shared", "passes"), [("first", 5), ("last", 0)])
+def test_backward_passes_stop_at_the_first_shared_layer(shared: str, passes: int) -> None:
+    worker = Worker(five_objectives(shared), {}, seed=0)
+    client = worker.client(worker.model.state, round=0, i=0)
+    found: list[Tensor] = []
+    first: Any = worker.model.module.get_parameter("first.weight")
+    first.register_hook(found.append)
+    h = client.shared_jacobian(None).clone()
+    assert len(found) == passes
+    assert torch.equal(h, client.jacobian(None)[:, : worker.sizes.d_shared])
+    assert (shared == "last") == bool((h[4] == 0).all())  # the objective that the last layer does not affect
+
+
+def test_stopping_early_changes_only_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first local step computes the gradient that it otherwise takes from phase one."""
+    ends = []
+    for many in (4, 100):
+        monkeypatch.setattr("fedcmoo.client.MANY", many)
+        result = fit(five_objectives("last"), FedCMOO(local_steps=2, batch_size=4), rounds=2)
+        ends.append(torch.nn.utils.parameters_to_vector(result.model.parameters()))
+    assert torch.allclose(ends[0], ends[1], atol=1e-6)
+
+
+def test_engines_stop_early_alike() -> None:
+    """With other numbers of workers, and where an ask's gradients are not kept for the next."""
+    problem, method = five_objectives("last"), FedCMOO(local_steps=2, batch_size=4, gram=TwoWay())
+    here, there = (fit(problem, method, 2, engine=engine).model.parameters() for engine in (Local(), Pool(workers=2)))
+    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))

@@ -213,7 +213,8 @@ class LocalTraining(Contribution):
         check(message, fields, "the server")
         correct = self.drift.start(client, message)
         w, s = local_weights(message["w"].tolist(), client.scales, client.owned)
-        change = client.train(w, self.steps, self.lr / s, self.optimizer, self.batch_size, self.reuse_jacobian, correct)
+        reuse = self.reuse_jacobian and not client.shared_only
+        change = client.train(w, self.steps, self.lr / s, self.optimizer, self.batch_size, reuse, correct)
         update = change[: client.sizes.d] * s
         self.drift.finish(client, message, update / (self.steps * self.lr))
         return {"update": update, **public_buffers(client)}
