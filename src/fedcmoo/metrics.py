@@ -126,9 +126,9 @@ def low_weight(M: int) -> float:
 def starved(history: Sequence[Record]) -> list[str]:
     """The objectives that a weighting rule starves, given the records of all rounds.
 
-    An objective is starved if its weight is below `low_weight(M)` in all rounds between two evaluations at least `ROUNDS`
-    apart, and its loss falls by less than the share `STANDS_STILL` between them. Only weights found by a rule are
-    checked. Fixed ones, as in FedAvg, and those that follow a preference are the user's choice.
+    An objective is starved if its weight is below `low_weight(M)` in all rounds between two evaluations at least
+    `ROUNDS` apart, and its loss falls by less than the share `STANDS_STILL` between them. Only weights found by a rule
+    are checked. Fixed ones, as in FedAvg, and those that follow a preference are the user's choice.
     """
     found_by_rule = any(record.gram or record.weights != history[0].weights for record in history)
     if not found_by_rule or any(NON_UNIFORMITY in record.notes for record in history):
