@@ -140,7 +140,7 @@ def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> C
     """
     return Comparison(
         {
-            METHODS[name].label() if name in METHODS else name: [runs.get(config) for config in seeds]
+            METHODS[name].label() if name in METHODS else name: [runs.get(c, f"{name}-seed{c.seed}") for c in seeds]
             for name, seeds in configs.items()
         }
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fedcmoo.acceptance import ACCEPTANCES, Acceptance
 from fedcmoo.callbacks import Callback
@@ -16,6 +16,7 @@ from fedcmoo.download import Download, check_download
 from fedcmoo.engines import ENGINES, Engine
 from fedcmoo.engines.base import numerics
 from fedcmoo.experiments import PROBLEMS, ReadyProblem
+from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
@@ -84,9 +85,6 @@ class RunConfig:
     download: Download = "full"
     data: str | None = None
 
-    beginning_suffices: ClassVar[bool] = True
-    """Whether only the history of its rounds is needed, so that a longer run can be used instead."""
-
     def __post_init__(self) -> None:
         resolve_names(self)
         at_least_one(
@@ -105,6 +103,16 @@ class RunConfig:
         """The `stages` argument of `fit`."""
         clipping = None if self.clip is None else Clip(self.clip)
         return tuple(stage for stage in (clipping, self.robust, self.secure, self.privacy) if stage is not None)
+
+    @property
+    def beginning_suffices(self) -> bool:
+        """Whether the first rounds of a longer run are those of this one. Privacy noise depends on all rounds."""
+        return self.privacy is None
+
+    @property
+    def found_by_settings(self) -> bool:
+        """Whether equal settings mean equal runs. The source of a user's problem may change, so `fit` compares them."""
+        return not isinstance(self.problem, OwnProblem)
 
     @property
     def title(self) -> str:

@@ -16,6 +16,8 @@ from fedcmoo.report.table import count
 from fedcmoo.run import NOT_RESULTS, SavedRun
 from fedcmoo.settings import flatten, write_toml
 
+HISTORIES = ("history.jsonl", "history.jsonl.gz")
+"""The file of a run's rounds, and that of a published run."""
 LONGEST = 48
 """The most characters of a list of differences in a label; beyond that, the folder's name is used."""
 
@@ -23,7 +25,7 @@ LONGEST = 48
 def report(folders: Sequence[Path], path: Path) -> None:
     """Write a page about everything in these folders: runs, comparisons, sweeps over preferences, Gram benches."""
     for folder in folders:
-        if not any(find_files([folder], name) for name in ("history.jsonl", FRONT, GRAM)):
+        if not any(find_files([folder], name) for name in (*HISTORIES, FRONT, GRAM)):
             raise ValueError(f"{folder} must be the folder of a run, or of several, but holds no history.jsonl")
     runs = find_runs(folders)
     sections = [_runs_section(problem, labelled) for problem, labelled in by_problem(runs).items()]
@@ -57,7 +59,8 @@ def _runs_section(problem: str, runs: dict[str, list[SavedRun]]) -> Section:
 
 def find_runs(paths: Iterable[Path]) -> list[SavedRun]:
     """The runs in these folders and their subfolders, in order of their names."""
-    return [SavedRun.read(file.parent) for file in find_files(paths, "history.jsonl") if file.stat().st_size]
+    files = {file.parent: file for name in HISTORIES for file in find_files(paths, name) if file.stat().st_size}
+    return [SavedRun.read(folder) for folder in sorted(files)]
 
 
 def find_files(paths: Iterable[Path], name: str) -> list[Path]:

@@ -220,7 +220,8 @@ class FlatModel:
     def private(self) -> State:
         """A copy of the part that never leaves a client."""
         floats, integers = self._public_floats, self._public_integers
-        return State(self.x.detach()[self.d :].clone(), self.buffers()[floats:], self.counters()[integers:])
+        parts = (self.x.detach()[self.d :], self.buffers()[floats:], self.counters()[integers:])
+        return State(*(part.clone() for part in parts))  # a slice would keep, and send, the whole vector
 
     def load(self, state: State) -> None:
         """Reset the model in place; if the state has no private part, that of the model is unchanged."""

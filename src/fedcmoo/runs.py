@@ -1,5 +1,6 @@
 """A store of runs: each is made once, found again by its configuration, and continued if it was interrupted."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -9,11 +10,15 @@ from pathlib import Path
 
 from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig
-from fedcmoo.files import write_atomically
+from fedcmoo.failures import DivergedError
+from fedcmoo.files import DamagedError, write_atomically
 from fedcmoo.history import read_history
 from fedcmoo.run import CONFIG, HISTORY, RESULT, SavedRun
 from fedcmoo.run_folder import holds_run
 from fedcmoo.settings import SettingsError, from_table, read_toml, write_toml
+
+DIVERGED = "diverged.txt"
+"""The file with the error of a run that has diverged."""
 
 
 class NotMeasuredError(RuntimeError):
@@ -30,7 +35,7 @@ class Runs:
         folder: where they are made.
         callbacks: a function that returns a run's callbacks, given its name.
         only_finished: whether to use existing runs only and train nothing.
-        published: a folder that `publish` wrote, whose runs are found too.
+        published: a folder that `publish` wrote, whose finished runs are found too.
     """
 
     def __init__(
@@ -45,14 +50,15 @@ class Runs:
         self.published = published
         self._callbacks = callbacks
         self._failed: dict[Path, Exception] = {}
+        self._used: dict[Path, None] = {}
 
     def place(self, config: RunConfig) -> Path:
-        """The folder of a run: the one whose configuration computes the same, or else a new one.
+        """Where a run is made: the folder whose configuration computes the same, or else a new one.
 
         A new folder's name has a hash of all settings that change the results. Folders are compared by their
         configuration files, so that runs are still found after new settings with neutral defaults were added.
         """
-        for folder, rounds in self._same_but_for_rounds(config):
+        for folder, rounds in _same_but_for_rounds(config, self.folder):
             if rounds == config.rounds:
                 return folder
         digest = hashlib.sha256(json.dumps(config.results(), sort_keys=True).encode()).hexdigest()[:10]
@@ -60,13 +66,20 @@ class Runs:
 
     def find(self, config: RunConfig) -> SavedRun | None:
         """The run if it exists, complete or as the beginning of a longer one that was evaluated at its last round."""
-        place = self.place(config)
-        if (place / RESULT).exists():
-            return SavedRun.read(place)
-        for folder, rounds in self._same_but_for_rounds(config):
-            if rounds > config.rounds and config.beginning_suffices:
+        if not config.found_by_settings:
+            return None
+        longer = []
+        for store in self._stores:
+            for folder, rounds in _same_but_for_rounds(config, store):
+                if rounds == config.rounds and (folder / RESULT).exists():
+                    return self._read(config, folder)
+                if rounds > config.rounds and config.beginning_suffices:
+                    longer.append(folder)
+        for folder in longer:
+            with contextlib.suppress(DamagedError):  # it is only a shortcut
                 beginning = read_history(folder / HISTORY)[: config.rounds]
                 if len(beginning) == config.rounds and beginning[-1].scores:
+                    self._used[folder] = None
                     return SavedRun(config.to_table(), beginning, folder)
         return None
 
@@ -74,10 +87,15 @@ class Runs:
         """The number of finished rounds of a run."""
         return len(read_history(self.place(config) / HISTORY))
 
-    def get(self, config: RunConfig) -> SavedRun:
+    def get(self, config: RunConfig, name: str | None = None) -> SavedRun:
         """The run of a configuration: read if it exists, else made or continued.
 
-        A failed run is not retried by this object: another target that needs it gets the same error.
+        A failed run is not retried by this object: another target that needs it gets the same error. A run that has
+        diverged is not repeated at all.
+
+        Args:
+            config: the configuration.
+            name: the run's name for callbacks; by default that of its folder.
         """
         found = self.find(config)
         if found is not None:
@@ -85,39 +103,63 @@ class Runs:
         place = self.place(config)
         if place in self._failed:
             raise self._failed[place]
+        if (place / DIVERGED).exists():
+            raise DivergedError((place / DIVERGED).read_text())
         if self.only_finished:
             done = self.rounds_done(config)
             raise NotMeasuredError(f"{config.title} is not finished: {done} of {config.rounds} rounds are done")
         try:
-            config.execute(place, self._callbacks(place.name), resume=holds_run(place))
+            config.execute(place, self._callbacks(name or place.name), resume=holds_run(place))
         except Exception as error:
             self._failed[place] = error
+            if isinstance(error, DivergedError):
+                write_atomically(place / DIVERGED, str(error).encode())
             raise
-        return SavedRun.read(place)
+        return self._read(config, place)
 
     def files(self, pattern: str) -> list[Path]:
         """The files of all runs that match a pattern, those of published runs last."""
-        folders = dict.fromkeys(folder for folder in (self.folder, self.published) if folder is not None)
-        return [file for folder in folders for file in sorted(folder.glob(pattern))]
+        return [file for store in self._stores for file in sorted(store.glob(pattern))]
 
     def publish(self, to: Path) -> None:
-        """Copy what tables and figures need of every finished run: all but models, checkpoints and the data's place."""
-        for finished in sorted(self.folder.glob(f"*/{RESULT}")):
-            run, copy = finished.parent, to / finished.parent.name
+        """Copy what tables and figures need of the finished runs that were used: their settings without the place of
+        the data, their compressed histories and results, but no models and checkpoints."""
+        for run in self._used:
+            if run.parent.resolve() == to.resolve() or not (run / RESULT).exists():
+                continue
+            copy = to / run.name
             copy.mkdir(parents=True, exist_ok=True)
-            settings = {key: value for key, value in read_toml(run / CONFIG).items() if key != "data"}
-            history = gzip.compress((run / HISTORY).read_bytes(), mtime=0)
-            write_atomically(copy / CONFIG, write_toml(settings).encode())
-            write_atomically(copy / f"{HISTORY}.gz", history)
+            compressed = run / f"{HISTORY}.gz"
+            history = (
+                (run / HISTORY).read_bytes() if not compressed.exists() else gzip.decompress(compressed.read_bytes())
+            )
+            write_atomically(copy / compressed.name, gzip.compress(history, mtime=0))
             for file in run.glob("*.json"):
                 write_atomically(copy / file.name, file.read_bytes())
+            settings = {key: value for key, value in read_toml(run / CONFIG).items() if key != "data"}
+            write_atomically(copy / CONFIG, write_toml(settings).encode())
 
-    def _same_but_for_rounds(self, config: RunConfig) -> Iterator[tuple[Path, int]]:
-        """The folders whose configurations are equivalent except for the number of rounds, and those numbers."""
-        for file in self.files(f"{config.title}-*/{CONFIG}"):
-            try:
-                other = from_table(type(config), read_toml(file))
-            except SettingsError:  # made with settings that no longer exist
-                continue
-            if other.computes_the_same_as(replace(config, rounds=other.rounds)):
-                yield file.parent, other.rounds
+    @property
+    def _stores(self) -> list[Path]:
+        return list(dict.fromkeys(store for store in (self.folder, self.published) if store is not None))
+
+    def _read(self, config: RunConfig, folder: Path) -> SavedRun:
+        run = SavedRun.read(folder)
+        if len(run.history) != config.rounds:
+            raise DamagedError(
+                f"{folder / HISTORY} must have {config.rounds} rounds, as the settings beside it say, "
+                f"but has {len(run.history)}: delete the folder to make the run again"
+            )
+        self._used[folder] = None
+        return run
+
+
+def _same_but_for_rounds(config: RunConfig, store: Path) -> Iterator[tuple[Path, int]]:
+    """The folders whose configurations are equivalent except for the number of rounds, and those numbers."""
+    for file in sorted(store.glob(f"{config.title}-*/{CONFIG}")):
+        try:
+            other = from_table(type(config), read_toml(file))
+        except SettingsError:  # made with settings that no longer exist
+            continue
+        if other.computes_the_same_as(replace(config, rounds=other.rounds)):
+            yield file.parent, other.rounds

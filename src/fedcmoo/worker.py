@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedcmoo.client import Client
 from fedcmoo.client_test import with_client_test
@@ -142,10 +142,6 @@ def round_seed(seed: int, round: int) -> int:
 class Job(Protocol):
     """A piece of a round's work that a worker does alone: a block of clients, or a part of an evaluation."""
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the arrays that are sent to the worker."""
-
     def run(self, worker: Worker, state: State) -> Sums:
         """Do it."""
 
@@ -156,11 +152,6 @@ class AskClients:
 
     request: Request
     clients: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        every = (*self.request.messages.values(), *self.request.memories.values())
-        return sum(message.nbytes for message in every)
 
     def run(self, worker: Worker, state: State) -> Sums:
         sums = Sums()
@@ -181,8 +172,6 @@ class Evaluate:
 
     split: str
     start: int
-
-    nbytes: ClassVar[int] = 0
 
     def run(self, worker: Worker, state: State) -> Sums:
         data = getattr(worker.problem, self.split)

@@ -56,9 +56,17 @@ def test_runs_are_made_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverges_counts_as_one_with_infinite_losses(tmp_path: Path) -> None:
-    suite = Suite(Runs(tmp_path), seeds=[0])
-    losses = suite.losses("mixed-digits", "fedavg", {"client_lr": 1e6}, ["digit", "pixels", "value"])
-    assert losses.tolist() == [[np.inf] * 3]
+    made: list[str] = []
+
+    def callbacks(name: str) -> list[Callback]:
+        made.append(name)
+        return []
+
+    for _ in range(2):
+        suite = Suite(Runs(tmp_path, callbacks), seeds=[0])
+        losses = suite.losses("mixed-digits", "wild", "fedavg", {"client_lr": 1e6}, ["digit", "pixels", "value"])
+        assert losses.tolist() == [[np.inf] * 3]
+    assert made == ["mixed-digits wild seed 0"]  # it is not repeated
 
 
 def test_the_suite_is_made_of_problems_that_there_are() -> None:

@@ -153,4 +153,10 @@ def test_the_command_line_runs_and_resumes_a_problem_of_ones_own(
     ):
         assert fedcmoo("run", source) == 2
         assert message in " ".join(capfd.readouterr().err.split())
+    comparing = ("compare", "tasks:problem", "-m", "fedavg", "--seeds", "0", "--rounds", "1", "--engine", "local")
+    assert fedcmoo(*comparing) == 0
+    (tmp_path / "tasks.py").write_text(OWN.replace("seed=seed", "seed=seed, clients=3"))
+    monkeypatch.delitem(sys.modules, "tasks")
+    assert fedcmoo(*comparing) != 0  # the run that is there is of another problem
+    assert "holds another run" in capfd.readouterr().err
     monkeypatch.delitem(sys.modules, "tasks")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local
 from fedcmoo.files import DamagedError
 from fedcmoo.methods import FedAvg
@@ -51,9 +52,7 @@ def test_a_run_is_found_after_settings_were_added(tmp_path: Path) -> None:
 
 
 def test_a_run_is_found_as_the_beginning_of_a_longer_one(tmp_path: Path) -> None:
-    config = StudyConfig(
-        problem=Valleys(), method=FedAvg(local_steps=1), rounds=4, clients_per_round=2, evaluate_every=2, engine=Local()
-    )
+    config = small_config()
     runs, others = Runs(tmp_path / "runs"), Runs(tmp_path / "others")
     runs.get(config)
     half = replace(config, rounds=2)
@@ -69,9 +68,7 @@ def test_a_run_is_found_as_the_beginning_of_a_longer_one(tmp_path: Path) -> None
 
 
 def test_published_runs_are_found_without_their_models(tmp_path: Path) -> None:
-    config = StudyConfig(
-        problem=Valleys(), method=FedAvg(local_steps=1), rounds=4, clients_per_round=2, evaluate_every=2, engine=Local()
-    )
+    config = small_config()
     runs = Runs(tmp_path / "runs")
     made = runs.get(replace(config, data=str(tmp_path)))
     with pytest.raises(NotMeasuredError):
@@ -89,6 +86,59 @@ def test_published_runs_are_found_without_their_models(tmp_path: Path) -> None:
     (copy / "history.jsonl.gz").write_bytes((copy / "history.jsonl.gz").read_bytes()[:-9])
     with pytest.raises(DamagedError, match="compressed history"):
         Runs(tmp_path / "published").get(config)
+
+
+def small_config() -> StudyConfig:
+    method = FedAvg(local_steps=1)
+    return StudyConfig(
+        problem=Valleys(), method=method, rounds=4, clients_per_round=2, evaluate_every=2, engine=Local()
+    )
+
+
+def test_a_published_run_is_found_beside_an_unfinished_one(tmp_path: Path) -> None:
+    config = small_config()
+    made = Runs(tmp_path / "made")
+    made.get(config)
+    made.publish(tmp_path / "published")
+    again = Runs(tmp_path / "again")
+    again.get(config)
+    (again.place(config) / "result.json").unlink()  # as if it had been interrupted
+    store = Runs(again.folder, only_finished=True, published=tmp_path / "published")
+    assert len(store.get(config).history) == 4
+
+
+def test_only_runs_that_were_used_are_published_and_never_onto_themselves(tmp_path: Path) -> None:
+    config = small_config()
+    Runs(tmp_path / "runs").get(replace(config, seed=1))
+    runs = Runs(tmp_path / "runs")
+    used = runs.get(config)
+    (tmp_path / "runs" / "foreign").mkdir()
+    (tmp_path / "runs" / "foreign" / "result.json").write_text("{}")
+    before = sorted(file.name for file in used.folder.iterdir())
+    runs.publish(tmp_path / "runs")
+    assert sorted(file.name for file in used.folder.iterdir()) == before
+    runs.publish(tmp_path / "published")
+    assert [copy.name for copy in (tmp_path / "published").iterdir()] == [used.folder.name]
+    copies = Runs(tmp_path / "published")
+    copies.get(config)
+    copies.publish(tmp_path / "copied")
+    assert Runs(tmp_path / "copied", only_finished=True).get(config).history == used.history
+
+
+def test_a_finished_run_with_missing_rounds_is_damaged(tmp_path: Path) -> None:
+    config = small_config()
+    runs = Runs(tmp_path)
+    history = runs.get(config).folder / "history.jsonl"
+    history.write_text(history.read_text().splitlines()[0] + "\n")
+    with pytest.raises(DamagedError, match="must have 4 rounds"):
+        runs.get(config)
+
+
+def test_private_runs_are_not_the_beginnings_of_longer_ones() -> None:
+    """Their noise is calibrated to the number of rounds."""
+    table = {"rounds": 4, "privacy": {"name": "differential", "epsilon": 8.0}}
+    assert not RunConfig.from_table(table).beginning_suffices
+    assert RunConfig.from_table({"rounds": 4}).beginning_suffices
 
 
 def test_the_papers_estimator_and_preset_are_used() -> None:

@@ -176,14 +176,14 @@ class Suite:
         for problem in problems:
             built = self.config(problem, "fedavg", {}, self.seeds[0]).build()
             names = objectives[problem] = [objective.name for objective in built.objectives]
-            results[problem] = {FEDAVG: self.losses(problem, "fedavg", {}, names)}
+            results[problem] = {FEDAVG: self.losses(problem, FEDAVG, "fedavg", {}, names)}
             for rule in rules:
                 method = "scalarized" if rule in SCALARIZATIONS else "fedcmoo"
-                results[problem][rule] = self.losses(problem, method, {"weights": rule}, names)
+                results[problem][rule] = self.losses(problem, rule, method, {"weights": rule}, names)
             alone[problem] = np.empty_like(results[problem][FEDAVG])
-            for k in range(len(names)):
+            for k, name in enumerate(names):
                 weights = np.eye(len(names))[k].tolist()
-                found = self.losses(problem, "fedavg", {"weights": weights}, names)
+                found = self.losses(problem, f"{name} alone", "fedavg", {"weights": weights}, names)
                 alone[problem][:, k] = found[:, k]
         return WeightsBench(objectives, results, alone)
 
@@ -192,12 +192,15 @@ class Suite:
         table = merge(preset(problem, method, small=True), {"method": settings, "seed": seed, **self.over})
         return RunConfig.from_table(table)
 
-    def losses(self, problem: str, method: str, settings: Mapping[str, Any], names: Sequence[str]) -> Losses:
+    def losses(
+        self, problem: str, label: str, method: str, settings: Mapping[str, Any], names: Sequence[str]
+    ) -> Losses:
         """The final losses of one method's runs, [seeds, M]."""
         rows = []
         for seed in self.seeds:
             try:
-                scores = self.runs.get(self.config(problem, method, settings, seed)).scores
+                config = self.config(problem, method, settings, seed)
+                scores = self.runs.get(config, f"{problem} {label} seed {seed}").scores
                 rows.append([scores[name]["loss"] for name in names])
             except DivergedError:
                 rows.append([np.inf] * len(names))

@@ -68,7 +68,7 @@ class Rotation:
         return block_size(self.d)
 
 
-@lru_cache(maxsize=1)  # a worker decodes what it has just encoded
+@lru_cache(maxsize=1)  # a worker decodes what it has just encoded; this keeps 2 d signs
 def _draw(d: int, seed: int) -> tuple[Tensor, Tensor, list[tuple[slice, Tensor]]]:
     """The permutation of a block, its inverse, and the parts that are cut into blocks and transformed, in order, with
     their signs."""

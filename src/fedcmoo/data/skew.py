@@ -87,6 +87,8 @@ def draw_skew(skew: Skew) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     names = list(skew.counts)
+    if not names:
+        raise ValueError("a figure of the skew needs at least one objective with labels, but there is none")
     columns = min(len(names), PANELS_PER_ROW)
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(1.2 + 2.2 * columns, 0.6 + 3.4 * rows), layout="constrained")

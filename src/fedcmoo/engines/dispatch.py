@@ -21,9 +21,6 @@ log = logging.getLogger(__name__)
 STARTING = 300.0
 """The minimum time in seconds for a worker to import torch and load the problem."""
 
-SMALL = 64 * 2**10
-"""A job of at most this many bytes is sent to a busy worker. A pipe holds that much, so neither side waits."""
-
 W = TypeVar("W", bound=Hashable)
 
 
@@ -45,9 +42,6 @@ class WorkerSession(BlockSession, Generic[W]):
     A job whose worker was lost is repeated by another worker: this costs time but changes no result, since clients are
     pure functions. If that happens too often, its clients have failed, and the run's rule for failures applies.
 
-    Small jobs are sent one ahead, while there are enough for all workers: on a machine whose cores are all busy, a
-    worker would otherwise wait for several milliseconds until this process runs and sends the next.
-
     Args:
         problem: the problem.
         count: the number of workers.
@@ -60,7 +54,7 @@ class WorkerSession(BlockSession, Generic[W]):
         super().__init__(problem)
         self.count, self._deadline, self._retries = count, deadline, retries
         self.workers: list[W] = []
-        self._jobs_of: dict[W, list[int]] = {}  # those sent and not answered, in this order
+        self._job_of: dict[W, int] = {}
         self._since: dict[W, float] = {}  # when each was sent a message that it has not answered yet
         self._bad_starts = 0
 
@@ -100,7 +94,7 @@ class WorkerSession(BlockSession, Generic[W]):
 
     def end_busy(self) -> None:
         """End the workers that have a job, since the run was interrupted."""
-        for worker in list(self._jobs_of):
+        for worker in list(self._job_of):
             self._forget(worker)
             self.end(worker)
 
@@ -111,21 +105,13 @@ class WorkerSession(BlockSession, Generic[W]):
             self._since[worker] = time.monotonic()
 
     def _assign(self, work: _Work) -> None:
-        """Give every free worker a job, if there is one for it, and busy workers their next one."""
+        """Give every free worker a job, if there is one for it."""
         for place, worker in enumerate(self.workers):
-            if worker not in self._since and work.waiting:
-                self._since[worker] = time.monotonic()
-                self._send_next(place, work)
-        for place, worker in enumerate(self.workers):
-            is_busy = len(self._jobs_of.get(worker, ())) == 1
-            if is_busy and len(work.waiting) >= self.count and work.jobs[work.next(place, self.count)].nbytes <= SMALL:
-                self._send_next(place, work)
-
-    def _send_next(self, place: int, work: _Work) -> None:
-        worker, n = self.workers[place], work.next(place, self.count)
-        work.waiting.remove(n)
-        self._jobs_of.setdefault(worker, []).append(n)
-        self.send(worker, work.jobs[n])
+            if worker in self._since or not work.waiting:
+                continue
+            n = work.take(place, self.count)
+            self._job_of[worker], self._since[worker] = n, time.monotonic()
+            self.send(worker, work.jobs[n])
 
     def _collect(self, work: _Work) -> None:
         """Receive the workers' reports, and replace workers that are silent for too long."""
@@ -139,43 +125,36 @@ class WorkerSession(BlockSession, Generic[W]):
             del self._since[worker]
             if outcome is None:
                 self._bad_starts = 0
-                continue
-            jobs = self._jobs_of[worker]
-            work.done[jobs.pop(0)] = outcome
-            if jobs:
-                self._since[worker] = time.monotonic()
             else:
-                del self._jobs_of[worker]
+                work.done[self._job_of.pop(worker)] = outcome
         for worker in [worker for worker, when in until.items() if when <= time.monotonic()]:
             self._lost(worker, work, f"no reply within {self._seconds(worker, work):g} seconds", stalled=True)
 
     def _seconds(self, worker: W, work: _Work) -> float:
         """The time that a worker may take for its current task."""
-        if worker not in self._jobs_of:
+        if worker not in self._job_of:
             return max(STARTING, self._deadline)
-        job = work.jobs[self._jobs_of[worker][0]]
+        job = work.jobs[self._job_of[worker]]
         return self._deadline * (len(job.clients) if isinstance(job, AskClients) else 1)
 
-    def _forget(self, worker: W) -> list[int]:
+    def _forget(self, worker: W) -> int | None:
         self.workers.remove(worker)
         self._since.pop(worker, None)
-        return self._jobs_of.pop(worker, [])
+        return self._job_of.pop(worker, None)
 
     def _lost(self, worker: W, work: _Work, why: str, stalled: bool = False) -> None:
-        """Replace a worker; its job is repeated, or counts as a failure of its clients. The next one is not begun."""
-        jobs = self._forget(worker)
+        """Replace a worker; its job is repeated, or counts as a failure of its clients."""
+        n = self._forget(worker)
         how = self.end(worker)
         why = why or how
         log.warning("a worker is replaced: %s", why)
-        if not jobs:
+        if n is None:
             self._bad_starts += 1
             if self._bad_starts > self._retries:
                 raise WorkerError(f"{self._bad_starts} workers ended while they started ({why}); see what they printed")
             self.start_missing()
             return
         self.start_missing()
-        n, *not_begun = jobs
-        work.waiting[:0] = not_begun
         work.losses[n] += 1
         if work.losses[n] <= self._retries:
             work.waiting.insert(0, n)
@@ -207,7 +186,9 @@ class _Work:
         self.done: dict[int, Sums] = {}
         self.losses: Counter[int] = Counter()
 
-    def next(self, place: int, places: int) -> int:
+    def take(self, place: int, places: int) -> int:
         """The next job of the worker at a place: job n belongs to place n modulo the number of places, so that a block
         of clients finds the gradients of the round's earlier asks. An idle worker takes the last job of another."""
-        return next((n for n in self.waiting if n % places == place), self.waiting[-1])
+        n = next((n for n in self.waiting if n % places == place), self.waiting[-1])
+        self.waiting.remove(n)
+        return n

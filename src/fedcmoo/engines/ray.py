@@ -158,9 +158,7 @@ class RaySession(WorkerSession[Any]):
     def receive(self, timeout: float | None) -> Iterator[tuple[Any, Sums | str | None]]:
         self._ray.wait(list(self._actor_of), timeout=timeout)
         for reference in self._ray.wait(list(self._actor_of), num_returns=len(self._actor_of), timeout=0)[0]:
-            actor = self._actor_of.pop(reference, None)
-            if actor is None:  # it was ended since
-                continue
+            actor = self._actor_of.pop(reference)
             try:
                 yield actor, self._ray.get(reference)
             except self._ray.exceptions.RayTaskError:  # what the job itself raised

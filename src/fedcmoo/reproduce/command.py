@@ -147,7 +147,7 @@ def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -
 
 def _without_places(text: str, study: Study, runs: Runs) -> str:
     """A message without the folders of this machine, so that it can be published."""
-    for place, name in ((data_folder(study.data), "DATA"), (runs.folder, "RUNS")):
+    for place, name in ((data_folder(study.data), "DATA"), (runs.folder, "RUNS"), (runs.published, "RUNS")):
         text = text.replace(f"{place}{os.sep}", f"{name}{os.sep}")
     return text
 

@@ -34,7 +34,8 @@ def _measured(config: RunConfig, runs: Runs) -> float | None:
     """Seconds per round of a finished run with the same work per round."""
     wanted = _work(config.to_table())
     for file in runs.files(f"*{wanted['problem.name']}-*/{RESULT}"):
-        if _work(read_toml(file.parent / CONFIG)) == wanted:
+        settings = file.parent / CONFIG
+        if settings.exists() and _work(read_toml(settings)) == wanted:
             result = json.loads(file.read_text())
             return float(result["seconds"] / result["rounds"])
     return None

@@ -25,6 +25,7 @@ def pair_mask(seed: bytes, peer: bytes, session: bytes, count: int) -> Words:
 
 def pack(words: Words, bits: int) -> bytes:
     """Pack the lowest `bits` bits of each word without gaps, the highest first."""
+    assert 1 <= bits <= 32, bits
     parts = []
     for start in range(0, len(words), BLOCK):
         octets = words[start : start + BLOCK].astype(">u4").view(np.uint8).reshape(-1, 4)

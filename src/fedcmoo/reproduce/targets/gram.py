@@ -92,8 +92,6 @@ class GramStudy(StudyConfig):
         budgets: uploads in multiples of d numbers.
     """
 
-    beginning_suffices: ClassVar[bool] = False  # its file has means over all rounds
-
     every: int = 1
     budgets: Sequence[float] = BUDGETS
 
@@ -101,6 +99,10 @@ class GramStudy(StudyConfig):
     def of(cls, config: StudyConfig, every: int) -> GramStudy:
         """The comparison while a given configuration trains."""
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)}, every=every)
+
+    @property
+    def beginning_suffices(self) -> bool:
+        return False  # its file has means over all rounds
 
     @property
     def title(self) -> str:
