@@ -1,5 +1,6 @@
 """Resolve a configuration from presets, files and options, and choose the run's folder."""
 
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -72,8 +73,12 @@ def settings(sets: Sequence[str]) -> Table:
 
 
 def different(option: str, text: str) -> list[str]:
-    """Parse an option of comma-separated words; they must be non-empty and different."""
-    words = [word.strip() for word in text.split(",")]
+    """Parse an option of comma-separated words; they must be non-empty and different. A list in brackets is one word.
+
+    >>> different("--methods", "fedavg, fedcmoo+decay=[50,100]")
+    ['fedavg', 'fedcmoo+decay=[50,100]']
+    """
+    words = [word.strip() for word in re.split(r",(?![^\[]*\])", text)]
     if "" in words:
         raise SettingsError(f"{option} must be one or several words separated by commas, but got {text!r}")
     for word in words:
