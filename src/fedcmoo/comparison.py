@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of a comparison by label (a method), one for each seed."""
+    """The results of a comparison: for each label (usually a method), one result per seed."""
 
     results: LabelledRuns
 
@@ -46,7 +46,7 @@ class Comparison:
         return targets_table(self.problem, targets, self.results)
 
     def plot_targets(self, targets: Sequence[Target], path: str | Path | None = None) -> Figure:
-        """The same as bars, with the smallest and largest values over seeds."""
+        """Plot the table of `targets` as bars, with the smallest and largest values over seeds."""
         return draw(targets_chart(self.problem, targets, self.results), path)
 
     def __str__(self) -> str:

@@ -28,11 +28,11 @@ class NotMeasuredError(RuntimeError):
 class Runs:
     """A folder with one folder for every configuration that was run.
 
-    A run of T rounds is also found as the first T rounds of a longer run, finished or not, since both compute the same
-    up to round T.
+    A run of T rounds is also taken from the first T rounds of a longer one, finished or not, if that was evaluated in
+    round T. Runs with differential privacy are excluded, since their noise depends on the number of rounds.
 
     Args:
-        folder: where they are made.
+        folder: the folder in which new runs are stored.
         callbacks: a function that returns a run's callbacks, given its name.
         only_finished: whether to use existing runs only and train nothing.
         published: a folder that `publish` wrote, whose finished runs are found too.
@@ -53,7 +53,7 @@ class Runs:
         self._used: dict[Path, None] = {}
 
     def place(self, config: RunConfig) -> Path:
-        """Where a run is made: the folder whose configuration computes the same, or else a new one.
+        """The folder of a run: an existing one with an equivalent configuration, or else a new one.
 
         A new folder's name has a hash of all settings that change the results. Folders are compared by their
         configuration files, so that runs are still found after new settings with neutral defaults were added.
@@ -90,8 +90,7 @@ class Runs:
     def get(self, config: RunConfig, name: str | None = None) -> SavedRun:
         """The run of a configuration: read if it exists, else made or continued.
 
-        A failed run is not retried by this object: another target that needs it gets the same error. A run that has
-        diverged is not repeated at all.
+        A later request for a failed run raises the same error. A run that diverged is never repeated.
 
         Args:
             config: the configuration.
@@ -122,7 +121,7 @@ class Runs:
         return [file for store in self._stores for file in sorted(store.glob(pattern))]
 
     def publish(self, to: Path) -> None:
-        """Copy what tables and figures need of the finished runs that were used: their settings without the place of
+        """Copy what tables and figures need of the finished runs that were used: their settings without the path of
         the data, their compressed histories and results, but no models and checkpoints."""
         for run in self._used:
             if run.parent.resolve() == to.resolve() or not (run / RESULT).exists():
