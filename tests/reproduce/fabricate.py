@@ -40,8 +40,7 @@ def fabricate(targets: Iterable[Target], study: Study, runs: Runs) -> None:
                 (folder / "config.toml").write_text(write_toml(config.to_table()))
                 if isinstance(config, GramStudy):
                     (folder / "gram.json").write_text(json.dumps(asdict(bench(config.to_table()["problem"]["name"]))))
-                else:
-                    (folder / "history.jsonl").write_text("".join(r.to_json() + "\n" for r in history(config)))
+                (folder / "history.jsonl").write_text("".join(r.to_json() + "\n" for r in history(config)))
                 (folder / "result.json").write_text(json.dumps({"seconds": 1.0, "rounds": config.rounds}))
 
 
