@@ -93,7 +93,7 @@ def questions(a: Tensor, b: Tensor) -> dict[str, Tensor]:
 def forty_questions(seed: int, shared: str) -> Problem:
     """MultiMNIST's pairs and clients; the model is its encoder with forty linear heads."""
     pairs = MultiMNIST(samples_per_client=600, rotation=0.0)
-    train, _, test, partition = pairs.federate(seed)
+    (train, _, test), partition = pairs.federate(seed)
 
     def asked(data: ImageData) -> ImageData:
         answers = [answer.long() for answer in questions(*data.targets).values()]
