@@ -132,7 +132,7 @@ def _verdict(worker: Worker, names: list[str], data: bytes) -> str:
     sums = Sums()
     try:
         reply = Message.decode(data, 2**24)
-        add_reply(sums, worker.channels, names, reply, worker.sizes, "client 0")
+        add_reply(sums, worker.channels, dict.fromkeys(names, Message()), reply, worker.sizes, "client 0")
     except BadMessageError:
         return "refused" if not sums.totals else "a refused reply was added"
     except Exception as error:

@@ -99,8 +99,8 @@ class Stage:
         """Process one client's arrays before they are encoded; returns the input of the next stage."""
         return arrays
 
-    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
-        """Process one client's decoded arrays before they are added up at the server."""
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field], told: Arrays) -> Arrays:
+        """Process one client's decoded arrays before they are added up at the server; `told` was sent to it."""
         return arrays
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
@@ -143,15 +143,15 @@ class Channel:
         payload = self.contribution.encode(arrays, client)
         return Message(**payload, **Message.join({STAGE: own})) if own else payload
 
-    def receive(self, payload: Message, sizes: Sizes, sender: str) -> Arrays:
-        """The server's side: check and decode one reply."""
+    def receive(self, payload: Message, sizes: Sizes, sender: str, told: Arrays = MappingProxyType({})) -> Arrays:
+        """The server's side: check and decode one reply; `told` are the values that stages had sent to the client."""
         own, payload = payload.apart(STAGE)
         check(own, {name: field for stage in self.stages for name, field in stage.own_fields.items()}, sender)
         arrays = self.contribution.decode(payload, sizes, sender)
         if self.stages:
             fields = self.contribution.fields(sizes)
             for stage in reversed(self.stages):
-                arrays = stage.on_reply(arrays, fields)
+                arrays = stage.on_reply(arrays, fields, told)
         return {**arrays, **own} if own else arrays
 
 
@@ -189,21 +189,21 @@ def reply(channels: Channels, client: Client, messages: Mapping[str, Message]) -
 def add_reply(
     sums: Sums,
     channels: Channels,
-    names: Sequence[str],
+    messages: Mapping[str, Message],
     reply: Message,
     sizes: Sizes,
     sender: str,
     share: Share | None = None,
 ) -> None:
-    """Check and decode one client's reply, and add it to the sums."""
-    unknown = [key for key in reply if not key.startswith(tuple(f"{name}/" for name in names))]
+    """Check and decode one client's reply to an ask with these messages, and add it to the sums."""
+    unknown = [key for key in reply if not key.startswith(tuple(f"{name}/" for name in messages))]
     if unknown:
-        raise BadMessageError(f"{sender} must send {list(names)}, but sent {unknown[0]!r:.80}")
+        raise BadMessageError(f"{sender} must send {list(messages)}, but sent {unknown[0]!r:.80}")
     arrays: dict[str, Tensor] = {}
     how: dict[str, Add] = {}
-    for name in names:
+    for name, message in messages.items():
         channel = channels[name]
-        decoded = channel.receive(reply.part(name), sizes, sender)
+        decoded = channel.receive(reply.part(name), sizes, sender, message.part(STAGE))
         fields = channel.fields(sizes)
         check_values(decoded, fields, sender)
         rows = {key for key, field in fields.items() if field.add == "sum" and channel.single_replies}

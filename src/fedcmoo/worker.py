@@ -155,12 +155,11 @@ class AskClients:
 
     def run(self, worker: Worker, state: State) -> Sums:
         sums = Sums()
-        names = list(self.request.messages)
         for i in self.clients:
             with self.request.on_failure.of_client(sums.failures, i):
                 message, memory = worker.reply(state, self.request, i)
                 share = self.request.shares.get(i)
-                add_reply(sums, worker.channels, names, message, worker.sizes, f"client {i}", share)
+                add_reply(sums, worker.channels, self.request.messages, message, worker.sizes, f"client {i}", share)
                 if memory is not None:
                     sums.client_states[i] = memory
         return sums

@@ -28,7 +28,7 @@ from tests.core.problems import TwoHeads, classification, quadratics
 def receive(contribution: object, **payload: torch.Tensor) -> None:
     sizes = Sizes.of(FlatModel(TwoHeads(), lambda name: name.startswith("encoder")), 2)
     message = Message.join({"part": Message(**payload)})
-    add_reply(Sums(), {"part": Channel(contribution)}, ["part"], message, sizes, "client 3")  # type: ignore[arg-type]
+    add_reply(Sums(), {"part": Channel(contribution)}, {"part": Message()}, message, sizes, "client 3")  # type: ignore[arg-type]
 
 
 def test_a_negative_variance_is_refused() -> None:

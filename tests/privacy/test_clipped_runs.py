@@ -47,7 +47,7 @@ def test_every_reply_as_it_is_added_is_within_its_bound(gram: Any, problem: Prob
         hostile = Message(**{n: a * 1e6 if a.is_floating_point() else a for n, a in payload.items()})
         for sent in (payload, hostile):
             sums = Sums()
-            add_reply(sums, channels, list(messages), sent, worker.sizes, "client")
+            add_reply(sums, channels, messages, sent, worker.sizes, "client")
             for name, total in sums.totals.items():
                 bound = BOUND if name.startswith("train/") else GRADIENTS
                 degree = 2 if name.endswith("/own") else 1

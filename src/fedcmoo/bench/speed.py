@@ -23,7 +23,7 @@ from fedcmoo.bench.synthetic import synthetic
 from fedcmoo.bench.timed import Clock, Timed, TimedCompressor
 from fedcmoo.callbacks import Callback
 from fedcmoo.client import REUSE_LIMIT
-from fedcmoo.contributions import Contribution
+from fedcmoo.contributions import Channel, Contribution, Stage
 from fedcmoo.engines import Engine, Local
 from fedcmoo.history import Record
 from fedcmoo.methods import FedCMOO
@@ -220,5 +220,6 @@ class TimedFedCMOO(FedCMOO):
         """A copy of a method with the same settings."""
         return cls(**{f.name: getattr(method, f.name) for f in fields(method)}, clock=clock)
 
-    def _compressed(self, plain: Contribution) -> Contribution:
-        return Timed(super()._compressed(plain), self.clock)
+    def _channel(self, plain: Contribution, stages: Sequence[Stage]) -> Channel:
+        channel = super()._channel(plain, stages)
+        return replace(channel, contribution=Timed(channel.contribution, self.clock))

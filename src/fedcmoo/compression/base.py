@@ -52,6 +52,11 @@ class Compressor(ABC):
 
     unbiased: ClassVar[bool]
 
+    @property
+    def adapts_to_blocks(self) -> bool:
+        """Whether the error is smaller if entries of similar size are neighbours."""
+        return False
+
     @abstractmethod
     def least(self, shape: Shape) -> int:
         """The smallest budget, in bytes, that is enough for a matrix of this shape."""

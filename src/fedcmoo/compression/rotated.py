@@ -60,6 +60,10 @@ class Rotated(Compressor):
 
     adaptive: bool = True
 
+    @property
+    def adapts_to_blocks(self) -> bool:
+        return self.adaptive
+
     def least(self, shape: Shape) -> int:
         M, d = shape
         blocks = _blocks(d)

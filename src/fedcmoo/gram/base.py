@@ -19,7 +19,7 @@ from fedcmoo.types import Matrix, Vector
 Estimate = Generator[Ask, Sums, tuple[Matrix, Sums]]
 """Asks the cohort; returns G, float64 [M, M], and the sums of the ask that included the other contributions."""
 
-GRAM_SHARE = 0.25
+GRAM_SHARE = 0.125
 """The share of the Gram matrix in an upload that is divided between it and the update."""
 
 JACOBIAN = "jacobian"

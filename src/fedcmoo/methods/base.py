@@ -18,6 +18,7 @@ from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.compressed import Compressed
+from fedcmoo.methods.sorted_entries import SortedEntries
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.ownership import local_weights
 from fedcmoo.randomness import seeded
@@ -90,15 +91,15 @@ class Method(ABC):
 
     def channels(self, stages: Sequence[Stage] = ()) -> Channels:
         """The channels of all contributions, with the same stages."""
-        return {
-            name: Channel(self._compressed(plain), tuple(stage.of(plain) for stage in stages))
-            for name, plain in self.contributions().items()
-        }
+        return {name: self._channel(plain, stages) for name, plain in self.contributions().items()}
 
-    def _compressed(self, plain: Contribution) -> Contribution:
+    def _channel(self, plain: Contribution, stages: Sequence[Stage]) -> Channel:
+        own = tuple(stage.of(plain) for stage in stages)
         if self.update is None or plain.update is None:
-            return plain
-        return Compressed(plain, self.update, self.update_budget)
+            return Channel(plain, own)
+        # Sorting comes first at clients, so last at the server: it learns only from sums that have their privacy noise.
+        sorting = (SortedEntries(plain.update),) if self.update.adapts_to_blocks else ()
+        return Channel(Compressed(plain, self.update, self.update_budget), sorting + own)
 
     def within(self, upload: float) -> Self:
         """A copy of the method whose upload per client and round is this many times d numbers of 32 bits.

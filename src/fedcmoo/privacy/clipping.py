@@ -104,9 +104,9 @@ class Clip(Stage):
         return self.bound
 
     def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
-        return self.on_reply(arrays, fields)
+        return self.on_reply(arrays, fields, client.told)
 
-    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field], told: Arrays) -> Arrays:
         degrees = {name: field.degree if field.clippable else 0 for name, field in fields.items()}
         return clip(arrays, self.bound, degrees)
 
@@ -168,9 +168,9 @@ class QuantileClip(Clip):
         if not bound > 0:
             raise BadMessageError(f"the server must send a positive bound, but sent {bound}")
         vote = self.vote(l2_norm(arrays.values()), bound)
-        return {**Clip(bound).on_reply(arrays, fields), VOTES: torch.tensor([vote], dtype=torch.float64)}
+        return {**Clip(bound).on_reply(arrays, fields, client.told), VOTES: torch.tensor([vote], dtype=torch.float64)}
 
-    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field]) -> Arrays:
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field], told: Arrays) -> Arrays:
         return arrays
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:

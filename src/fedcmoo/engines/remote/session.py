@@ -69,7 +69,7 @@ class RemoteSession(TripSession):
         clients = server.cohort if ask.clients is None else ask.clients
         routes, lost = self._nodes.route(clients)
         shares = self.shares(set(clients) - set(lost))
-        replies = OrderedSum(self.channels, list(ask.messages), clients, self.sizes, shares, server.on_failure)
+        replies = OrderedSum(self.channels, ask.messages, clients, self.sizes, shares, server.on_failure)
         for i, reason in lost.items():
             replies.fail(i, reason)
         for answer in self._gather(ask, server, routes, shares):
@@ -176,14 +176,14 @@ class OrderedSum:
     def __init__(
         self,
         channels: Channels,
-        names: list[str],
+        messages: Mapping[str, Message],
         clients: tuple[int, ...],
         sizes: Sizes,
         shares: Mapping[int, Share],
         on_failure: FailureRule,
     ) -> None:
         self.total = Sums()
-        self._channels, self._names, self._sizes, self._shares = channels, names, sizes, shares
+        self._channels, self._messages, self._sizes, self._shares = channels, messages, sizes, shares
         self._on_failure = on_failure
         self._blocks = [list(block) for block in blocks(clients)]
         self._block = Sums()
@@ -216,7 +216,7 @@ class OrderedSum:
 
     def _decode(self, i: int, data: bytes, memory: str | None) -> None:
         reply = Message.decode(data, largest_message(self._sizes))
-        add_reply(self._block, self._channels, self._names, reply, self._sizes, f"client {i}", self._shares.get(i))
+        add_reply(self._block, self._channels, self._messages, reply, self._sizes, f"client {i}", self._shares.get(i))
         reference = _reference(memory)
         if reference is not None:
             self._block.client_states[i] = reference
