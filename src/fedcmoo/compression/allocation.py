@@ -66,7 +66,10 @@ class Blocks:
         n, left = len(self.lengths), budget - self.nbytes(self.lowest)
         levels = [self.lowest] * n
         order = np.argsort(np.outer(slopes, energy / self.lengths), axis=None, kind="stable")  # steepest fall first
+        cheapest = extra.min(initial=left)
         for step, cost in zip(order.tolist(), extra[order].tolist(), strict=True):
+            if left < cheapest:
+                break
             level, b = divmod(step, n)
             if cost <= left and levels[b] == self.lowest + level:
                 levels[b] += 1

@@ -98,9 +98,7 @@ class Rotated(Compressor):
         z = z / sigma.clamp(min=LEAST_SIGMA).float()[:, None]
         kept, codewords = torch.empty(len(z)), []
         for rows, code, nbytes in blocks.pieces(levels):
-            part = z[rows]
-            words = code.encode(part)
-            kept[rows] = (part * code.decode(words)).sum(dim=1)
+            words, kept[rows] = code.encode(z[rows])
             codewords.append(_pack(words.numpy(), code.bits)[:, :nbytes].ravel())
         scale = sigma * lengths / kept.clamp(min=LEAST_SIGMA)  # ||z||² / <z, q>
         parts = [seed.numpy(), _upper_half(scale.float(), random), levels, *codewords]
