@@ -114,7 +114,6 @@ def configurations(
         "float32": base,
         **{f"{b}-bit": replace(base, update=Rotated(), update_budget=b / 32) for b in bits},
         **{f"upload-{upload:g}": base.within(upload) for upload in uploads},
-        **{f"fsmgda-upload-{upload:g}": fsmgda.method.within(upload) for upload in uploads[:1]},
     }
     return {label: [replace(fedcmoo, method=m, seed=seed) for seed in seeds] for label, m in methods.items()}
 

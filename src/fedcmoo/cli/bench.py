@@ -64,7 +64,9 @@ def traffic(
     uploads: Annotated[
         str, typer.Option(help="whole uploads of a client and round in multiples of d, separated by commas")
     ] = "0.1,0.05,0.02,0.01,0.005",
-    bits: Annotated[str, typer.Option(help="bits per entry of the update, separated by commas")] = "8,4,2,1",
+    bits: Annotated[
+        str, typer.Option(help='bits per entry of the update, separated by commas; "" for none')
+    ] = "8,4,2,1",
     seeds: Seeds = "0,1,2",
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the table and the figure go")] = None,
     runs: KeptRuns = None,
@@ -85,7 +87,7 @@ def traffic(
 
     with errors_for_people(AGAIN):
         fedcmoo, fsmgda = (options.resolve(method) for method in ("fedcmoo", "fsmgda"))
-        widths, whole = numbers("--bits", bits, int), numbers("--uploads", uploads, float)
+        widths, whole = numbers("--bits", bits, int) if bits else [], numbers("--uploads", uploads, float)
         chosen = configurations(fedcmoo, fsmgda, numbers("--seeds", seeds, int), whole, widths)
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
