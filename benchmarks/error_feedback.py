@@ -6,6 +6,7 @@ python benchmarks/error_feedback.py ROUNDS SEED CLIENTS [NAME ...]
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedcmoo.client import Client
 from fedcmoo.compression import Rotated, TopK
 from fedcmoo.compression.rotated import SEED_BYTES, _blocks
 from fedcmoo.compression.rotation import Rotation
-from fedcmoo.contributions import Arrays, Contribution
+from fedcmoo.contributions import Arrays, Channel, Contribution, Stage
 from fedcmoo.engines import Local
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.messages import Message
@@ -57,12 +58,12 @@ class Remembered(Compressed):
 
 @dataclass(frozen=True, kw_only=True)
 class WithFeedback(FedCMOO):
-    """FedCMOO with error feedback."""
+    """FedCMOO with error feedback, without sorted entries: their order changes from round to round."""
 
-    def _compressed(self, plain: Contribution) -> Contribution:
+    def _channel(self, plain: Contribution, stages: Sequence[Stage]) -> Channel:
         if self.update is None or plain.update is None:
-            return plain
-        return Remembered(plain, self.update, self.update_budget)
+            return Channel(plain)
+        return Channel(Remembered(plain, self.update, self.update_budget))
 
 
 def main(rounds: int, seed: int, clients: int, names: list[str]) -> None:
