@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -71,10 +72,16 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     Each pixel of the result takes the value at its position rotated back by the angle.
     """
     height, width = images.shape[2:]
-    # Places as complex numbers x + iy, which a multiplication rotates: the fastest way to make the grid.
-    x, y = (torch.arange(size, device=images.device) - (size - 1) / 2 for size in (width, height))
     turns = torch.polar(torch.full_like(angles, 2 / width), angles)  # in the units of grid_sample, -1 to 1 over width
-    source = torch.view_as_real(turns[:, None, None] * (x + 1j * y[:, None]))
+    source = torch.view_as_real(turns[:, None, None] * _places(height, width, images.device))
     if height != width:
         source[..., 1] *= width / height
     return grid_sample(images, source, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+@lru_cache(maxsize=8)
+def _places(height: int, width: int, device: torch.device) -> Tensor:
+    """The pixels' places as complex numbers x + iy [H, W], which a multiplication rotates: the fastest way to make the
+    grid. They are kept, since making them takes as long as rotating them."""
+    x, y = (torch.arange(size, device=device) - (size - 1) / 2 for size in (width, height))
+    return x + 1j * y[:, None]
