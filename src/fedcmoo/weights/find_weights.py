@@ -44,7 +44,8 @@ class FindWeights:
         step = np.eye(len(w)) - self.beta * G
         for _ in range(self.iterations):
             previous, w = w, project_on_simplex(step @ w)
-            if (w == previous).all():  # a fixed point: all further steps would give the same
+            # Lists, since NumPy takes longer to compare a few numbers than to compute them.
+            if w.tolist() == previous.tolist():  # a fixed point: all further steps would give the same
                 break
         return w
 
@@ -67,7 +68,7 @@ def project_on_simplex(v: Vector) -> Vector:
         Held, Wolfe and Crowder. Validation of subgradient optimization. Mathematical Programming, 1974.
     """
     theta = (v.sum() - 1) / len(v)
-    if v.min() > theta:  # nothing is cut off: the usual case inside the loop of find_weights
+    if min(v.tolist()) > theta:  # nothing is cut off: the usual case inside the loop of find_weights
         inside: Vector = v - theta
         return inside
     descending = np.sort(v)[::-1]
