@@ -8,7 +8,7 @@ kept for the first local step if there is room, and recomputed otherwise.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import torch
@@ -184,9 +184,10 @@ class Client:
             history.append(losses.detach())
 
         def step(augmentation: torch.Generator) -> None:
-            index, repeat = next(batches), Repeat(model.device, augmentation)
-            gradient(index, augmentation)
-            descend(lambda point: self._elsewhere(point, repeat, lambda: gradient(index, augmentation)))
+            compute = partial(gradient, next(batches), augmentation)
+            gradient_at = None if correct is None else self._elsewhere(compute, augmentation)
+            compute()
+            descend(gradient_at)
 
         def descend(gradient_at: GradientAt | None) -> None:
             if correct is not None:
@@ -275,16 +276,22 @@ class Client:
             inputs = self.problem.transform(inputs, augmentation)
         return self.problem.losses(self.model(inputs), self.model.move(targets), which)
 
-    def _elsewhere(self, point: Tensor, repeat: Repeat, gradient: Callable[[], None]) -> Tensor:
-        """What `gradient` computes at another point with the same random numbers; the model stays as it is."""
-        model, here, own = self.model, self.model.state, self.model.grad.clone()
-        model.x[: model.d].copy_(point)
-        with repeat.again():
-            gradient()
-        there = model.grad[: model.d].clone()
-        model.load(here)
-        model.grad.copy_(own)
-        return there
+    def _elsewhere(self, gradient: Callable[[], None], augmentation: torch.Generator) -> GradientAt:
+        """What `gradient` computes at another point with the random numbers that it would draw now; the model stays as
+        it is."""
+        model, repeat = self.model, Repeat(self.model.device, augmentation)
+
+        def gradient_at(point: Tensor) -> Tensor:
+            here, own = model.state, model.grad.clone()
+            model.x[: model.d].copy_(point)
+            with repeat.again():
+                gradient()
+            there = model.grad[: model.d].clone()
+            model.load(here)
+            model.grad.copy_(own)
+            return there
+
+        return gradient_at
 
     def _check_finite(self, which: Sequence[int], history: Sequence[Tensor], values: Tensor) -> None:
         """Check for NaN and infinite values once, at the end of a phase, so that steps need not wait for it; `history`
