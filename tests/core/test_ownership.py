@@ -17,7 +17,6 @@ from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Objective, Probl
 from fedcmoo.compression import Identity, TopK
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, Gram, OneWay, Sketch, TwoWay, Unbiased
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.methods import METHODS, Method
@@ -26,6 +25,7 @@ from fedcmoo.weights.min_norm import min_norm
 from tests.core.problems import Point, TwoHeads, quadratics
 from tests.core.runs import assert_same
 from tests.gram.test_estimators import estimate
+from tests.remote.loopback import Loopback
 
 M, D, N = 3, 5, 7
 

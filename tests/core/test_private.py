@@ -21,13 +21,13 @@ from fedcmoo.client_scores import distribution
 from fedcmoo.drift import FedProx, Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.failures import Skip
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from tests.core.problems import TwoHeads
 from tests.core.runs import assert_same
+from tests.remote.loopback import Loopback
 
 N = 6
 SMALL: dict[str, Any] = {"local_steps": 3, "batch_size": 8}

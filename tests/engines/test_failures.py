@@ -17,11 +17,11 @@ from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.failures import LONGEST, ClientFailedError, Skip, Stop, TooFewRepliesError, bounded
 from fedcmoo.messages import BadMessageError, Field
 from fedcmoo.methods import Method
 from tests.core.problems import classification
+from tests.remote.loopback import Loopback
 
 METHOD = FedCMOO(client_lr=0.1, local_steps=2, batch_size=16)
 

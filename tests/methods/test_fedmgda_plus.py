@@ -13,13 +13,13 @@ from torch import Tensor
 from fedcmoo import FedMGDAPlus, Problem, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import MinNorm, NearEqual
 from tests.core.problems import classification
 from tests.core.runs import assert_same
 from tests.core.test_fairness import one_objective
+from tests.remote.loopback import Loopback
 
 cvxpy = pytest.importorskip("cvxpy")
 

@@ -14,7 +14,6 @@ from fedcmoo.compression import Identity
 from fedcmoo.contributions import add_reply, reply
 from fedcmoo.engines import Local
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, OneWay, Sketch, SumOfGrams, TwoWay
 from fedcmoo.messages import Message
 from fedcmoo.privacy.clipping import Clip
@@ -22,6 +21,7 @@ from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.sums import Sums
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
+from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}

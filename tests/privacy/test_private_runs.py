@@ -20,7 +20,6 @@ from fedcmoo.contributions import Stage
 from fedcmoo.engines import Local
 from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.files import DamagedError
 from fedcmoo.gram import Exact, Sketch, SumOfGrams, TwoWay
 from fedcmoo.methods import FedCMOOT, Method
@@ -35,6 +34,7 @@ from fedcmoo.sums import Sums
 from tests.core.problems import quadratics
 from tests.core.runs import Interrupt
 from tests.privacy.test_accounting import by_hand
+from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}

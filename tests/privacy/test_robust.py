@@ -15,11 +15,11 @@ from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact
 from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, Secure, TrimmedMean
 from tests.core.problems import missing_labels, quadratics
 from tests.core.runs import assert_same
+from tests.remote.loopback import Loopback
 
 
 def test_trimmed_mean_is_scipys() -> None:

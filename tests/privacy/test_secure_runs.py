@@ -21,7 +21,6 @@ from fedcmoo.contributions import Channels
 from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.engines.remote.store import Identity
 from fedcmoo.engines.secure import SecureSession
 from fedcmoo.failures import ClientFailedError, Skip
@@ -38,6 +37,7 @@ from fedcmoo.worker import Request, Worker, round_seed
 from tests.core.problems import classification, quadratics
 from tests.core.runs import assert_same
 from tests.privacy.silent import SilentEngine
+from tests.remote.loopback import Loopback
 
 N = 7
 LEAST = 5  # more than two thirds of 7

@@ -13,13 +13,13 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Local
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.engines.remote.protocol import read_share
 from fedcmoo.failures import Skip, TooFewRepliesError
 from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError
 from tests.core.problems import classification
 from tests.core.runs import assert_same
+from tests.remote.loopback import Loopback
 
 METHOD = FedCMOO(local_steps=2, batch_size=8)
 SITES = [(True, False), (False, True), (True, True)]

@@ -13,7 +13,6 @@ from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback, LoopbackExchange
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.experiments.two_digits import TwoDigits
@@ -24,6 +23,7 @@ from fedcmoo.rounds import Ask, Round, Server
 from tests.core.problems import classification
 from tests.core.runs import assert_same
 from tests.core.stateful import HeavyBall
+from tests.remote.loopback import Loopback, LoopbackExchange
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
 

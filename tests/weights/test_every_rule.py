@@ -16,7 +16,6 @@ from torch import Tensor
 from fedcmoo import FedCMOO, Result, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.methods import Scalarized
 from fedcmoo.methods.base import reweigh
 from fedcmoo.methods.scalarized import LAST_LOSSES
@@ -30,6 +29,7 @@ from fedcmoo.weights.scalarization import SCALARIZATIONS, LossRule
 from fedcmoo.worker import Worker
 from tests.core.problems import quadratics
 from tests.core.test_weights import gram
+from tests.remote.loopback import Loopback
 
 ORDERED = ("krum", "pcd", "pcgrad", "gradvac", "random")
 """Rules that treat objectives by their order or at random."""
