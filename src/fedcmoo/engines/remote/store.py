@@ -144,7 +144,7 @@ class CachingWorker(Worker):
         return result
 
 
-class Identity:
+class NodeIdentity:
     """The Ed25519 key of a node, in a file that only its user can read; created there if there is none."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a target is: one table or figure of the paper."""
+"""The base class of targets, each of which is one table or figure of the paper, and what several of them share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ Results = Mapping[str, Labelled]
 """Runs by part (a problem, mostly) and label, of the parts that could be made."""
 
 
-class Target(ABC):
+class PaperTarget(ABC):
     """A table or figure: which runs it needs, and what it makes of them.
 
-    Parts fail by themselves: where the data of one problem is missing, the others are made.
+    A part that cannot be made, for example because its data are missing, does not affect the others.
     """
 
     name: ClassVar[str]

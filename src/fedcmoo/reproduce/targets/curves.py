@@ -10,12 +10,12 @@ from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent, same_seeds
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, differences, mean_percent, same_seeds
 from fedcmoo.reproduce.targets.tables import METHODS
 from fedcmoo.run import Labelled, SavedRun
 
 
-class Curves(Target):
+class Curves(PaperTarget):
     name: ClassVar[str] = "curves"
     title: ClassVar[str] = "Figure 1 and appendix E.1: learning curves"
     parts: ClassVar[tuple[str, ...]] = (*TABLE1, "celeba", "celeba5")
@@ -66,7 +66,7 @@ def _chart(metric: str, results: Results, note: str) -> Chart:
     return Chart(f"curves-{metric}", f"Mean test {metric} of all objectives", see, panels, note)
 
 
-class Radial(Target):
+class Radial(PaperTarget):
     name: ClassVar[str] = "radial"
     title: ClassVar[str] = "Appendix E.2: final losses of all objectives of CelebA"
     parts: ClassVar[tuple[str, ...]] = ("celeba", "celeba5")

@@ -7,7 +7,7 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
+from fedcmoo.reproduce.targets.base import Entry, PaperTarget, Plan, Results, beside_paper, pair_text, percent
 from fedcmoo.reproduce.targets.tables import LABELS, METHODS
 from fedcmoo.run import Labelled
 
@@ -21,7 +21,7 @@ def alone(study: Study, problem: str) -> dict[str, list[StudyConfig]]:
     return {f"alone {k}": study.configs(problem, "fedavg", {"method": {"weights": w}}) for k, w in enumerate(one_hot)}
 
 
-class DeltaM(Target):
+class DeltaM(PaperTarget):
     name: ClassVar[str] = "delta-m"
     title: ClassVar[str] = "Appendix E.3: what training together costs, Δ_M"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)

@@ -10,7 +10,7 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, differences, mean_percent
 from fedcmoo.run import Labelled, SavedRun
 
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
@@ -18,7 +18,7 @@ SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 LABELS = ("FedCMOO", "FSMGDA")
 
 
-class Drift(Target):
+class DriftFigure(PaperTarget):
     name: ClassVar[str] = "drift"
     title: ClassVar[str] = "Figure 2: drift with the number of local steps"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")

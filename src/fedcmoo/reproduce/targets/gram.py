@@ -16,7 +16,7 @@ from fedcmoo.reproduce.claims import all_claims
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper
+from fedcmoo.reproduce.targets.base import Entry, PaperTarget, Plan, Results, beside_paper
 from fedcmoo.run import RESULT, SavedRun
 
 SMALL_ROUNDS, SMALL_EVERY = 20, 4
@@ -33,7 +33,7 @@ GAPS = {
 """By claim, the estimator that should be worse and the one that should be better."""
 
 
-class Gram(Target):
+class GramTable(PaperTarget):
     name: ClassVar[str] = "gram"
     title: ClassVar[str] = "Appendix B: errors of Gram estimators"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist", "cifar10-mnist", "celeba")

@@ -15,7 +15,7 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import HARD, PROBLEMS
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.targets.curves import lead
 from fedcmoo.reproduce.targets.delta_m import alone
 from fedcmoo.run import Labelled, SavedRun
@@ -26,7 +26,7 @@ MINIMUM = "minimum weight"
 """Equal preferences with a minimum weight, as Table 1 has them."""
 
 
-class Preferences(Target):
+class Preferences(PaperTarget):
     name: ClassVar[str] = "preferences"
     title: ClassVar[str] = "Figure 4: losses for a range of preferences"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")

@@ -11,7 +11,7 @@ from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.targets.curves import loss_lead, radial_panel
 from fedcmoo.run import Labelled, SavedRun
 
@@ -19,7 +19,7 @@ METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
 MODELS = "uploaded data / (model size × clients per round)"
 
 
-class QM9(Target):
+class QM9Figure(PaperTarget):
     name: ClassVar[str] = "qm9"
     title: ClassVar[str] = "Figure 3 and appendix E.5: eleven properties of molecules"
     parts: ClassVar[tuple[str, ...]] = ("qm9",)

@@ -12,7 +12,7 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.measuring import NOTE, step_sizes
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.valleys import Valleys
 from fedcmoo.run import Labelled, SavedRun
 
@@ -27,7 +27,7 @@ SEEDS = (0, 1, 2, 3, 4)
 """Unless others are asked for: runs are short, and their averages vary."""
 
 
-class Rate(Target):
+class Rate(PaperTarget):
     name: ClassVar[str] = "rate"
     title: ClassVar[str] = "Corollary 1: the rate of convergence"
     parts: ClassVar[tuple[str, ...]] = (Valleys.name,)

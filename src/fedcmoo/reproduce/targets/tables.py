@@ -12,9 +12,9 @@ from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1, TABLE2
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     Entry,
+    PaperTarget,
     Plan,
     Results,
-    Target,
     accuracies,
     accuracy_records,
     beside_paper,
@@ -31,7 +31,7 @@ METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
 LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
 
 
-class Table1(Target):
+class Table1(PaperTarget):
     name: ClassVar[str] = "table1"
     title: ClassVar[str] = "Table 1: final test accuracy with two objectives"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
@@ -69,7 +69,7 @@ def _measure_table1(part: str, runs: Labelled) -> dict[str, list[float]]:
     return measured
 
 
-class Table2(Target):
+class Table2(PaperTarget):
     name: ClassVar[str] = "table2"
     title: ClassVar[str] = "Table 2: an l2 loss on the first objective"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE2)
@@ -104,7 +104,7 @@ MARGIN = 1.0
 """Points of accuracy that count as little."""
 
 
-class OneWay(Target):
+class OneWayTable(PaperTarget):
     name: ClassVar[str] = "one-way"
     title: ClassVar[str] = "Appendix B: FedCMOO with one-way and two-way communication"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
