@@ -12,7 +12,7 @@ from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, differences, mean_percent, same_seeds
 from fedcmoo.reproduce.targets.tables import METHODS
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 
 class Curves(PaperTarget):
@@ -86,7 +86,7 @@ class Radial(PaperTarget):
         return Made(charts=[Chart("radial", "Final test losses", see, panels, note)], measured=measured)
 
 
-def radial_panel(title: str, runs: Labelled) -> Panel:
+def radial_panel(title: str, runs: SavedRuns) -> Panel:
     """The final losses of every method, an objective a spoke, means over seeds."""
     lines = [
         Line(label, {}, np.mean([run.values("loss") for run in same], axis=0).tolist()) for label, same in runs.items()
@@ -94,7 +94,7 @@ def radial_panel(title: str, runs: Labelled) -> Panel:
     return Panel(title, "test loss", lines, spokes=list(next(iter(runs.values()))[0].scores))
 
 
-def _excess(runs: Labelled) -> list[float]:
+def _excess(runs: SavedRuns) -> list[float]:
     """FSMGDA's mean loss above FedCMOO's, in percent, seed by seed."""
     pairs = zip(runs["FSMGDA"], runs["FedCMOO"], strict=True)
     return [100 * (a.mean("loss") / b.mean("loss") - 1) for a, b in pairs]

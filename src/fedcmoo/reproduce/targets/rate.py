@@ -14,7 +14,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 LOCAL_STEPS = 3
 SPACING = 0.1
@@ -124,7 +124,7 @@ def _expected(values: dict[int, list[float]]) -> Line:
 
 
 def _table(
-    runs: Labelled,
+    runs: SavedRuns,
     falling: dict[int, list[float]],
     frozen: dict[int, list[float]],
     growing: dict[int, list[float]],

@@ -11,10 +11,10 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1, TABLE2
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
-    Entry,
     PaperTarget,
     Plan,
     Results,
+    TableEntry,
     accuracies,
     accuracy_records,
     beside_paper,
@@ -25,7 +25,7 @@ from fedcmoo.reproduce.targets.base import (
     percent,
     same_seeds,
 )
-from fedcmoo.run import Labelled
+from fedcmoo.run import SavedRuns
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
 LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
@@ -41,7 +41,7 @@ class Table1(PaperTarget):
         return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        def entry(part: str, label: str) -> Entry:
+        def entry(part: str, label: str) -> TableEntry:
             return accuracies(part, label, results[part].get(label, ()), TABLE1[part].get(label))
 
         title = "Final test accuracy (%) of the first / second objective"
@@ -49,7 +49,7 @@ class Table1(PaperTarget):
         return Made([table], measured=of_parts(results, _measure_table1))
 
 
-def _measure_table1(part: str, runs: Labelled) -> dict[str, list[float]]:
+def _measure_table1(part: str, runs: SavedRuns) -> dict[str, list[float]]:
     fedcmoo, fsmgda, pref = (runs.get(label, ()) for label in ("FedCMOO", "FSMGDA", "FedCMOO-Pref"))
     paper = TABLE1[part]["FedCMOO"]
     measured = {
@@ -78,7 +78,7 @@ class Table2(PaperTarget):
         return study.methods(part, ("fedavg", "fsmgda", "fedcmoo"), {"problem": {"first_loss": "l2"}})
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        def entry(part: str, label: str) -> Entry:
+        def entry(part: str, label: str) -> TableEntry:
             return accuracies(part, label, results[part][label], TABLE2[part][label])
 
         title = "Final test accuracy (%): l2 loss on the first, negative log-likelihood on the second objective"
@@ -86,7 +86,7 @@ class Table2(PaperTarget):
         return Made([table], measured=of_parts(results, _measure_table2))
 
 
-def _measure_table2(part: str, runs: Labelled) -> dict[str, list[float]]:
+def _measure_table2(part: str, runs: SavedRuns) -> dict[str, list[float]]:
     fedavg, fsmgda, fedcmoo = (runs[label] for label in ("FedAvg", "FSMGDA", "FedCMOO"))
     return {
         f"l2-fedavg-{part}": [percent(c)[0] / 2 - percent(a)[0] for c, a in zip(fedcmoo, fedavg, strict=True)],
