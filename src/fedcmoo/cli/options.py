@@ -60,7 +60,7 @@ def progress(name: str) -> list[Callback]:
     """Print the name of a run; returns its progress bar."""
     from fedcmoo.callbacks import ProgressBar
 
-    err.print(f"{name}:")
+    err.print(f"{name}:", soft_wrap=True, markup=False)
     return [ProgressBar(err)]
 
 

@@ -26,10 +26,7 @@ class Curves(PaperTarget):
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         charts = [_chart(metric, results, note) for metric in ("accuracy", "loss")]
-        charts += [
-            weights_chart(part, {k: v for k, v in runs.items() if k != "FedAvg"}, note)
-            for part, runs in results.items()
-        ]
+        charts += [weights_chart(p, moving, note) for p, runs in results.items() if (moving := with_weights(runs))]
         measured = {}
         for part, runs in results.items():
             fedcmoo, fsmgda, pref = (runs.get(label, ()) for label in ("FedCMOO", "FSMGDA", "FedCMOO-Pref"))
@@ -39,6 +36,11 @@ class Curves(PaperTarget):
             if part not in TABLE1:  # whose accuracies are the table's claims
                 measured[f"final-accuracy-{part}"] = differences(fedcmoo, fsmgda, mean_percent)
         return Made(charts=charts, measured=measured)
+
+
+def with_weights(runs: SavedRuns) -> SavedRuns:
+    """The runs of methods that change the weights."""
+    return {label: same for label, same in runs.items() if any(r.weights != same[0].weights for r in same[0].history)}
 
 
 def lead(first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:

@@ -6,6 +6,7 @@ the first objective, which has the l2 loss; the table has CIFAR10+MNIST, and Fed
 
 from typing import ClassVar
 
+from fedcmoo import methods
 from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1, TABLE2
@@ -28,7 +29,7 @@ from fedcmoo.reproduce.targets.base import (
 from fedcmoo.run import SavedRuns
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
-LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
+LABELS = tuple(methods.METHODS[name].label() for name in METHODS)
 
 
 class Table1(PaperTarget):
