@@ -203,7 +203,7 @@ def saved(folder: Path) -> RunConfig:
     name = table.get("problem", {}).get("name")
     if name not in PROBLEMS:
         raise SettingsError(
-            f"{folder} holds a run of the problem {name!r}, which is not a ready-made one: go on with it in Python, by "
-            "fit(..., resume=True)"
+            f"{folder} holds a run of the problem {name!r}, which is not a ready-made one: continue it in Python "
+            "with fit(..., resume=True)"
         )
     return RunConfig.from_table(table)

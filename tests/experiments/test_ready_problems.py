@@ -163,7 +163,7 @@ def test_registry() -> None:
         ({"samples_per_client": -1}, "samples_per_client must be zero or positive, and finite, but got -1"),
         (
             {"partition": "by-label", "samples_per_client": 5},
-            "samples_per_client must be 0 where samples are dealt out by",
+            "samples_per_client must be 0 where samples are distributed by",
         ),
         ({"partition": "odd"}, "partition must be 'dirichlet', 'by-label' or 'iid', but got 'odd'"),
         ({"alpha": 0.0}, "alpha must be positive and finite, but got 0.0"),

@@ -265,7 +265,7 @@ def test_a_bound_that_follows_a_quantile_is_resumed_and_the_same_on_nodes(tmp_pa
     ("method", "others", "error"),
     [
         (FedCMOO(**LOCAL, gram=SKETCH), [], "exact codes"),
-        (FedAvg(**LOCAL), [Secure()], "bound that stays"),
+        (FedAvg(**LOCAL), [Secure()], "constant bound"),
     ],
 )
 def test_what_cannot_follow_a_quantile_is_refused(method: Method, others: list[Stage], error: str) -> None:

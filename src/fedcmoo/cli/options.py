@@ -52,7 +52,7 @@ KeptRuns = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
-AGAIN = "The same command goes on with it."
+AGAIN = "Run the same command again to continue."
 """The advice after Ctrl-C in commands that find their finished runs again."""
 
 

@@ -48,7 +48,7 @@ def cached(
     try:
         _write(home, arrays)
     except OSError as error:
-        log.warning("%s is made anew each time, since %s cannot be written: %s", name, home, error)
+        log.warning("%s is made again each time, since %s cannot be written: %s", name, home, error)
         return arrays
     return _load(home)
 
