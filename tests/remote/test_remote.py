@@ -118,7 +118,7 @@ def _rest(steps: Round, sums: object) -> Round:
         return
 
 
-def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path) -> None:
+def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever was first keeps them; the impostor has another key, since it has another disk."""
     method = METHODS[0]
     remote = over_nodes(tmp_path, method)
@@ -134,6 +134,7 @@ def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path) ->
     assert_same(run(remote, joined), run(Local(), method))
     asked = {node for node, packet in transport.sent if "version" in packet.values}
     assert 7 not in asked
+    assert [record.args[0] for record in caplog.records if record.args] == [7]  # type: ignore[index]
 
 
 def test_a_node_that_comes_back_under_another_id_keeps_its_clients(tmp_path: Path) -> None:
