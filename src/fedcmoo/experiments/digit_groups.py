@@ -56,8 +56,8 @@ class DigitGroups(TableProblem):
         """Every client belongs to one group and has an equal share of its samples."""
         each = self.clients // len(GROUPS)
         members = [np.flatnonzero(labels == k) for k in range(len(GROUPS))]
-        dealt = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]
-        return Partition([index for group in dealt for index in group], len(labels))
+        shares = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]
+        return Partition([index for group in shares for index in group], len(labels))
 
     def objectives(self) -> list[Objective]:
         return [Objective(name, cross_entropy, metrics=[accuracy]) for name in GROUPS]
