@@ -1,4 +1,4 @@
-"""`fedcmoo reproduce`."""
+"""`fedcmoo reproduce`: the tables and figures of the paper."""
 
 from __future__ import annotations
 

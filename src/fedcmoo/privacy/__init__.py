@@ -1,4 +1,4 @@
-"""Privacy: clipping, noise, accounting and secure sums.
+"""Privacy and robustness: clipping, noise, accounting, secure sums and robust means, as stages of the channel.
 
 Needs the extra `privacy`.
 """

@@ -1,4 +1,4 @@
-"""Corollary 1: the average squared norm of the weighted gradient falls as 1/sqrt(T), whatever M is."""
+"""Corollary 1: the average squared norm of the weighted gradient falls as 1/sqrt(T), for any M."""
 
 import math
 from collections.abc import Iterable, Sequence
