@@ -17,12 +17,12 @@ from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import TwoWay
-from fedcmoo.messages import Field, Message
+from fedcmoo.messages import Field
 from fedcmoo.methods import Method
-from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.rounds import Round, Server
 from tests.core.problems import classification
 from tests.core.runs import assert_same
-from tests.core.stateful import HeavyBall
+from tests.core.stateful import ChangesTheModel, HeavyBall
 from tests.remote.loopback import Loopback, LoopbackExchange
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
@@ -48,16 +48,6 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_same_bits_as_the_local_engine(method: Method, tmp_path: Path) -> None:
     assert_same(run(over_nodes(tmp_path, method), method), run(Local(), method))
-
-
-class ChangesTheModel(FedCMOO):
-    """Moves x between its two asks, so that gradients of the first ask are not those of the model it trains."""
-
-    def round(self, server: Server) -> Round:
-        yield from self.gram.estimate(server)
-        server.x.mul_(0.5)
-        sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
-        self.descend(server, sums.mean("update"), sums)
 
 
 def test_a_model_that_changes_between_two_asks_is_the_same_on_every_engine(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from fedcmoo.config import RunConfig, preset
 from fedcmoo.failures import DivergedError
+from fedcmoo.report.static import save
 from fedcmoo.report.table import Table
 from fedcmoo.runs import Runs
 from fedcmoo.settings import merge
@@ -131,7 +132,7 @@ class WeightsBench:
         ax.set_yticks(range(len(rules)), rules, fontsize=8)
         figure.colorbar(image, label="test loss against FedAvg, %", extend="both")
         if path is not None:
-            figure.savefig(path, dpi=120)
+            save(figure, Path(path))
         return figure
 
     def summary(self) -> dict[str, Any]:
