@@ -22,13 +22,7 @@ CONFIG = RunConfig.from_table(
     {
         "clients_per_round": 10,
         "evaluate_every": 1_000_000,
-        "problem": {
-            "name": "two-digits",
-            "clients": 10,
-            "train_pairs": 160,
-            "validation_pairs": 10,
-            "test_pairs": 10,
-        },
+        "problem": {"name": "two-digits", "clients": 10, "train_pairs": 160, "validation_pairs": 10, "test_pairs": 10},
         "method": {"name": "fedcmoo", "gram": "exact", "local_steps": 1, "batch_size": 8},
     }
 )

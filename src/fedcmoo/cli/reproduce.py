@@ -35,8 +35,7 @@ def reproduce(
     full: Annotated[
         bool,
         typer.Option(
-            "--full/--small",
-            help="the paper's settings and 500 rounds, or a scale that two cores finish in minutes",
+            "--full/--small", help="the paper's settings and 500 rounds, or a scale that two cores finish in minutes"
         ),
     ] = False,
     rounds: Annotated[

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def cached(
-    folder: Path,
-    name: str,
-    settings: Mapping[str, str | int],
-    sources: Sequence[Path],
-    make: Callable[[], Arrays],
+    folder: Path, name: str, settings: Mapping[str, str | int], sources: Sequence[Path], make: Callable[[], Arrays]
 ) -> Arrays:
     """Return the arrays of `make`, from disk if it was called before with these settings and sources.
 

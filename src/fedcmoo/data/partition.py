@@ -55,11 +55,7 @@ class Partition:
 
 
 def dirichlet(
-    labels: IntArray,
-    clients: int,
-    alpha: float,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
+    labels: IntArray, clients: int, alpha: float, rng: np.random.Generator, samples_per_client: int | None = None
 ) -> Partition:
     """Label skew with equal client sizes: client i draws its samples' labels from p_i ~ Dirichlet(alpha, ..., alpha).
 
