@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Objective, Problem, accuracy, fit
 from fedcmoo.compression import Identity, TopK
 from fedcmoo.engines import Engine, Local, Pool
@@ -25,7 +26,6 @@ from fedcmoo.weights.min_norm import min_norm
 from tests.core.problems import Point, TwoHeads, quadratics
 from tests.core.runs import assert_same
 from tests.gram.test_estimators import estimate
-from tests.remote.loopback import Loopback
 
 M, D, N = 3, 5, 7
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, accuracy, fit
 from fedcmoo.callbacks import BestModel, Callback, EarlyStop
 from fedcmoo.callbacks.base import Training
@@ -27,7 +28,6 @@ from fedcmoo.methods import Method
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from tests.core.problems import TwoHeads
 from tests.core.runs import assert_same
-from tests.remote.loopback import Loopback
 
 N = 6
 SMALL: dict[str, Any] = {"local_steps": 3, "batch_size": 8}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.client import Client
 from fedcmoo.config import RunConfig
@@ -21,7 +22,6 @@ from fedcmoo.failures import LONGEST, ClientFailedError, Skip, Stop, TooFewRepli
 from fedcmoo.messages import BadMessageError, Field
 from fedcmoo.methods import Method
 from tests.core.problems import classification
-from tests.remote.loopback import Loopback
 
 METHOD = FedCMOO(client_lr=0.1, local_steps=2, batch_size=16)
 

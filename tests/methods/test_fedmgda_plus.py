@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FedMGDAPlus, Problem, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
@@ -19,7 +20,6 @@ from fedcmoo.weights import MinNorm, NearEqual
 from tests.core.problems import classification
 from tests.core.runs import assert_same
 from tests.core.test_fairness import one_objective
-from tests.remote.loopback import Loopback
 
 cvxpy = pytest.importorskip("cvxpy")
 

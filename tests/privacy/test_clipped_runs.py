@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from campaign.loopback import Loopback
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.compression import Identity
 from fedcmoo.contributions import add_reply, reply
@@ -21,7 +22,6 @@ from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.sums import Sums
 from fedcmoo.worker import Worker
 from tests.core.problems import classification, quadratics
-from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}

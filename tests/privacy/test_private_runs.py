@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, fit
 from fedcmoo.bench import privacy as bench
 from fedcmoo.compression import Identity
@@ -34,7 +35,6 @@ from fedcmoo.sums import Sums
 from tests.core.problems import quadratics
 from tests.core.runs import Interrupt
 from tests.privacy.test_accounting import by_hand
-from tests.remote.loopback import Loopback
 
 SKETCH = Sketch(correction=False)
 LOCAL: dict[str, Any] = {"client_lr": 0.1, "local_steps": 2, "batch_size": None}

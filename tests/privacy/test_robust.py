@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 
+from campaign.loopback import Loopback
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Engine, Local, Pool
@@ -19,7 +20,6 @@ from fedcmoo.gram import Exact
 from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, Secure, TrimmedMean
 from tests.core.problems import missing_labels, quadratics
 from tests.core.runs import assert_same
-from tests.remote.loopback import Loopback
 
 
 def test_trimmed_mean_is_scipys() -> None:

@@ -15,6 +15,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Problem, Result, fit
 from fedcmoo.compression import Rotated
 from fedcmoo.contributions import Channels
@@ -37,7 +38,6 @@ from fedcmoo.worker import Request, Worker, round_seed
 from tests.core.problems import classification, quadratics
 from tests.core.runs import assert_same
 from tests.privacy.silent import SilentEngine
-from tests.remote.loopback import Loopback
 
 N = 7
 LEAST = 5  # more than two thirds of 7

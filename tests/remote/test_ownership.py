@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, Problem, fit
 from fedcmoo.callbacks import Callback
 from fedcmoo.data.remote import RemoteClients
@@ -19,7 +20,6 @@ from fedcmoo.history import Record
 from fedcmoo.messages import BadMessageError
 from tests.core.problems import classification
 from tests.core.runs import assert_same
-from tests.remote.loopback import Loopback
 
 METHOD = FedCMOO(local_steps=2, batch_size=8)
 SITES = [(True, False), (False, True), (True, True)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from campaign.loopback import Loopback, LoopbackExchange
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Stage
@@ -23,7 +24,6 @@ from fedcmoo.rounds import Round, Server
 from tests.core.problems import classification
 from tests.core.runs import assert_same
 from tests.core.stateful import ChangesTheModel, HeavyBall
-from tests.remote.loopback import Loopback, LoopbackExchange
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, Result, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
@@ -29,7 +30,6 @@ from fedcmoo.weights.scalarization import SCALARIZATIONS, LossRule
 from fedcmoo.worker import Worker
 from tests.core.problems import quadratics
 from tests.core.test_weights import gram
-from tests.remote.loopback import Loopback
 
 ORDERED = ("krum", "pcd", "pcgrad", "gradvac", "random")
 """Rules that treat objectives by their order or at random."""
