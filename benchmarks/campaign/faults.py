@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from campaign.flower import run_on_flower
+from campaign.loopback import Loopback
 from campaign.memory import private_bytes
 from campaign.outcome import Outcome
 from campaign.problem import FAULT, FaultyClients, small_problem
@@ -20,7 +21,6 @@ from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Engine, Local, Pool, Ray
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.failures import LONGEST
 from fedcmoo.history import Record

@@ -20,6 +20,7 @@ from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
+from fedcmoo.privacy import STAGES
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcmoo.privacy.robust import ROBUST, RobustMean
@@ -56,6 +57,7 @@ class RunConfig:
         acceptance: the rule by which the model of a round replaces the previous one.
         on_failure: what to do about clients that fail.
         rounds, clients_per_round, seed, evaluate_every, checkpoint_every: as in `fit`.
+        stage: a stage of the channel, in front of those of the next four settings; None for none.
         clip: the bound on what one client contributes (see `Clip`); None for no bound.
         robust: a mean of replies that a few hostile clients cannot move far; None for the plain one.
         privacy: differential privacy and its settings; None for none.
@@ -78,6 +80,7 @@ class RunConfig:
     seed: int = 0
     evaluate_every: int = 5
     checkpoint_every: int = 10
+    stage: Named[Stage | None] = registered(None, STAGES)
     clip: float | None = None
     robust: Named[RobustMean | None] = registered(None, ROBUST)
     privacy: Named[DifferentialPrivacy | None] = registered(None, PRIVACY)
@@ -96,13 +99,14 @@ class RunConfig:
         if self.clip is not None and self.privacy is not None:
             raise ValueError("clip is for runs without privacy, which has its own, but got both; set privacy.clip")
         check_download(self.download)
-        self.stages  # noqa: B018 - a bound that cannot be shows before work starts
+        self.stages  # noqa: B018 - an invalid bound is an error before work starts
 
     @property
     def stages(self) -> Sequence[Stage]:
         """The `stages` argument of `fit`."""
         clipping = None if self.clip is None else Clip(self.clip)
-        return tuple(stage for stage in (clipping, self.robust, self.secure, self.privacy) if stage is not None)
+        every = (self.stage, clipping, self.robust, self.secure, self.privacy)
+        return tuple(stage for stage in every if stage is not None)
 
     @property
     def beginning_suffices(self) -> bool:
@@ -199,7 +203,7 @@ def saved(folder: Path) -> RunConfig:
     name = table.get("problem", {}).get("name")
     if name not in PROBLEMS:
         raise SettingsError(
-            f"{folder} holds a run of the problem {name!r}, which is not a ready-made one: go on with it in Python, by "
-            "fit(..., resume=True)"
+            f"{folder} holds a run of the problem {name!r}, which is not a ready-made one: continue it in Python "
+            "with fit(..., resume=True)"
         )
     return RunConfig.from_table(table)

@@ -98,7 +98,7 @@ def check_finite(problem: Problem, data: Data, whose: str) -> None:
     """Raise if some sample has NaN or infinite entries, other than missing labels."""
     for i in range(len(data)):
         inputs, targets = data.batch(torch.tensor([i]))
-        for name, part in (("inputs", inputs), ("targets", () if problem.deals_out(targets) else targets)):
+        for name, part in (("inputs", inputs), ("targets", () if problem.has_separate_targets(targets) else targets)):
             if not is_finite(part):
                 raise ValueError(f"{name} must be finite, but sample {i} of {whose} has NaN or infinite ones")
 

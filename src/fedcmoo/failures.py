@@ -115,7 +115,7 @@ def summary(failures: Mapping[int, str]) -> str:
     """A text with the first failures and the number of further ones."""
     first = "; ".join(f"client {i}: {why}" for i, why in islice(failures.items(), SHOWN))
     more = len(failures) - SHOWN
-    return f"{first or 'nobody was asked'}{f'; and {more} more' if more > 0 else ''}"
+    return f"{first or 'no client was asked'}{f'; and {more} more' if more > 0 else ''}"
 
 
 @contextmanager

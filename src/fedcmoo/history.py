@@ -62,8 +62,8 @@ class Record:
 
     def count(self, phase: str, up: int, down: int, seconds: float) -> None:
         """Add the bytes and seconds of an ask."""
-        for ledger, amount in ((self.up, up), (self.down, down)):
-            ledger[phase] = ledger.get(phase, 0) + amount
+        self.up[phase] = self.up.get(phase, 0) + up
+        self.down[phase] = self.down.get(phase, 0) + down
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
     def to_json(self) -> str:

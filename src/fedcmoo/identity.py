@@ -17,7 +17,7 @@ from fedcmoo.engines.base import Engine, numerics
 from fedcmoo.methods.base import Method
 from fedcmoo.problem import Problem
 
-Identity = dict[str, str]
+RunIdentity = dict[str, str]
 """The texts that identify a run, by name, such as "method.client_lr" or "client 3"."""
 
 SHOWN = 8
@@ -34,7 +34,7 @@ def identity(
     clients_per_round: int,
     seed: int,
     others: Mapping[str, Any] = MappingProxyType({}),
-) -> Identity:
+) -> RunIdentity:
     """The identity of a run: everything that changes its results; `others` are further settings by name.
 
     Clients' sizes are included if the clients are in a list or tuple; other sequences may load them lazily.

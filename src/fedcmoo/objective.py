@@ -122,7 +122,7 @@ class BatchLosses:
             target, has_label = target
             if has_label.dtype != torch.bool or has_label.ndim != 1:
                 raise ValueError(f"a mask must be bool [B], but is {has_label.dtype} {list(has_label.shape)}")
-        elif self.deals_out(targets) and isinstance(target, Tensor):
+        elif self.has_separate_targets(targets) and isinstance(target, Tensor):
             has_label = is_labelled(target)
         else:
             return output, target, None
@@ -130,7 +130,7 @@ class BatchLosses:
             return output, target, None
         return output[has_label], target[has_label], int(has_label.sum())
 
-    def deals_out(self, targets: Any) -> bool:
+    def has_separate_targets(self, targets: Any) -> bool:
         """Whether each objective has separate targets; otherwise every objective gets all of them."""
         return isinstance(targets, (dict, tuple, list)) or self.M == 1
 

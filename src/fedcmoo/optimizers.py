@@ -18,14 +18,14 @@ from torch import Tensor
 
 from fedcmoo.validation import below_one, positive
 
-State = dict[str, Tensor]
+OptimizerState = dict[str, Tensor]
 """The state of an optimizer, by name."""
 
 
 class Optimizer(Protocol):
     """The settings of an optimizer."""
 
-    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: OptimizerState) -> None:
         """Change x [d] in place, given the gradient [d]. `state` is empty at the first step, and is changed too."""
 
 
@@ -38,7 +38,7 @@ class SGD:
     def __post_init__(self) -> None:
         below_one(momentum=self.momentum)
 
-    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: OptimizerState) -> None:
         if self.momentum == 0:
             x.add_(grad, alpha=-lr)
             return
@@ -65,7 +65,7 @@ class Adam:
         below_one(beta1=self.beta1, beta2=self.beta2)
         positive(eps=self.eps)
 
-    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: OptimizerState) -> None:
         if not state:
             state |= {"m": torch.zeros_like(grad), "v": torch.zeros_like(grad), "t": torch.zeros(())}
         state["t"] += 1
@@ -103,7 +103,7 @@ class Adagrad:
     def __post_init__(self) -> None:
         positive(eps=self.eps)
 
-    def step(self, x: Tensor, grad: Tensor, lr: float, state: State) -> None:
+    def step(self, x: Tensor, grad: Tensor, lr: float, state: OptimizerState) -> None:
         if not state:
             state["v"] = torch.zeros_like(grad)
         state["v"].addcmul_(grad, grad)

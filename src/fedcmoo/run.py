@@ -150,5 +150,5 @@ class SavedRun(Run):
         return cls(config, read_history(folder / HISTORY), folder)
 
 
-Labelled = Mapping[str, Sequence[SavedRun]]
+SavedRuns = Mapping[str, Sequence[SavedRun]]
 """The saved runs of one or several seeds, by label."""

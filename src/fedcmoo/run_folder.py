@@ -22,7 +22,7 @@ from torch import nn
 from fedcmoo.checkpoint import Checkpoint
 from fedcmoo.files import DamagedError, lock_folder, remove_unfinished, write_atomically
 from fedcmoo.history import Record, read_history
-from fedcmoo.identity import Identity, differences
+from fedcmoo.identity import RunIdentity, differences
 from fedcmoo.rounds import Server
 from fedcmoo.run import CONFIG, HISTORY, RESULT
 from fedcmoo.settings import Table, write_toml
@@ -40,7 +40,7 @@ def holds_run(folder: Path) -> bool:
 class RunFolder:
     """The folder of one run, created if it does not exist; a checkpoint of another run is refused."""
 
-    def __init__(self, path: Path, run: Identity) -> None:
+    def __init__(self, path: Path, run: RunIdentity) -> None:
         self.path = path
         self._run = run
         self._saved = 0

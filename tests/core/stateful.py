@@ -1,4 +1,4 @@
-"""A method whose clients remember something: their last update, half of which they add to the next one."""
+"""Methods that test what engines keep: clients' memories from round to round, and gradients from ask to ask."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.messages import Message
-from fedcmoo.methods import FedAvg
+from fedcmoo.methods import FedAvg, FedCMOO
 from fedcmoo.methods.base import LocalTraining
+from fedcmoo.rounds import Ask, Round, Server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +36,13 @@ class Remembering(LocalTraining):
             arrays["update"] = arrays["update"] + 0.5 * client.memory["last"]
         client.new_memory = {"last": arrays["update"]}
         return arrays
+
+
+class ChangesTheModel(FedCMOO):
+    """Moves x between its two asks, so that gradients of the first ask are not those of the model it trains."""
+
+    def round(self, server: Server) -> Round:
+        yield from self.gram.estimate(server)
+        server.x.mul_(0.5)
+        sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
+        self.descend(server, sums.mean("update"), sums)

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from fedcmoo import FedAvg, FedCMOO, fit
+from fedcmoo.cli.listing import registries
+from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
+from fedcmoo.privacy import STAGES, Clip
 from tests.core.problems import classification, quadratics
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(), re.DOTALL)
@@ -71,3 +75,12 @@ def test_the_stage_bounds_what_one_round_changes() -> None:
         result = fit(problem, FedAvg(**LOCAL), 1, **SETTINGS, stages=[names()["Clamp"](bound)])
         moved = max((value - start[name]).abs().max().item() for name, value in result.model.named_parameters())
         assert 1e-4 < moved <= bound * 1.001
+
+
+def test_a_registered_stage_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clamp = names()["Clamp"]
+    monkeypatch.setitem(STAGES, "clamp", clamp)
+    config = RunConfig.from_table({"stage": {"name": "clamp", "bound": 0.5}, "clip": 2.0})
+    assert config.stages == (clamp(0.5), Clip(2.0))
+    assert RunConfig.from_table(config.to_table()) == config
+    assert "clamp" in registries()["stages"]

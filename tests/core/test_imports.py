@@ -1,8 +1,9 @@
-"""Imports point one way: neither modules nor packages import each other in a circle, not even inside functions."""
+"""Imports point one way, even inside functions, for modules and for packages; and no two classes have one name."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -42,3 +43,9 @@ def test_no_circles() -> None:
         packages.setdefault(package(name), set()).update(package(t) for t in targets if package(t) != package(name))
     packages.pop("fedcmoo")  # the front door, which collects names from everywhere
     TopologicalSorter({name: targets - {"fedcmoo"} for name, targets in packages.items()}).prepare()
+
+
+def test_every_class_name_stands_for_one_class() -> None:
+    trees = [ast.parse(file.read_text()) for file in modules().values()]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, n in names.items() if n > 1] == []

@@ -92,7 +92,7 @@ def test_a_folder_has_what_the_command_line_leaves(tmp_path: Path) -> None:
     assert repr(result) == "<Result: FedAvg on classification, 3 rounds>"
     assert len(repr(classification())) < 100  # not the clients' data
     assert "<td" in result._repr_html_()
-    with pytest.raises(SettingsError, match="not a ready-made one: go on with it in Python"):
+    with pytest.raises(SettingsError, match="not a ready-made one: continue it in Python"):
         saved(tmp_path)
 
 

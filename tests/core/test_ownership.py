@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, Objective, Problem, accuracy, fit
 from fedcmoo.compression import Identity, TopK
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, Gram, OneWay, Sketch, TwoWay, Unbiased
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.methods import METHODS, Method

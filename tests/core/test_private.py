@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, accuracy, fit
 from fedcmoo.callbacks import BestModel, Callback, EarlyStop
 from fedcmoo.callbacks.base import Training
@@ -21,7 +22,6 @@ from fedcmoo.client_scores import distribution
 from fedcmoo.drift import FedProx, Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.failures import Skip
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method

@@ -30,7 +30,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from fedcmoo import Callback, FedCMOO, fit
-from fedcmoo.engines import Local
+from fedcmoo.engines import ENGINES
 from fedcmoo.run_folder import holds_run
 from tests.core.problems import classification
 
@@ -39,8 +39,8 @@ class Slow(Callback):
         time.sleep(0.02)
 
 fit(classification(), FedCMOO(local_steps=2, batch_size=16, drift="scaffold"), rounds=12, clients_per_round=4,
-    evaluate_every=3, folder=Path(sys.argv[1]), checkpoint_every=2, engine=Local(), callbacks=[Slow()],
-    resume=holds_run(Path(sys.argv[1])))
+    evaluate_every=3, folder=Path(sys.argv[1]), checkpoint_every=2, engine=ENGINES[sys.argv[2]](),
+    callbacks=[Slow()], resume=holds_run(Path(sys.argv[1])))
 """
 
 
@@ -74,20 +74,25 @@ def same(folder: Path, other: Path) -> None:
     assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-def test_resume_after_sigkill_at_any_moment(undisturbed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "growth"), [("local", (1, 3, 2, 100)), ("pool", (3, 100)), ("ray", (3, 100))])
+def test_resume_after_sigkill_at_any_moment(
+    engine: str, growth: tuple[int, ...], undisturbed: Path, tmp_path: Path
+) -> None:
     """Killed again and again, each time when the history has grown by some lines, until it gets through."""
+    if engine == "ray":
+        pytest.importorskip("ray")
     folder = tmp_path / "run"
     kills = 0
-    for grow in (1, 3, 2, 100):
+    for grow in growth:
         before = _lines(folder)
-        child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], cwd=Path(__file__).parents[2])
+        child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), engine], cwd=Path(__file__).parents[2])
         while child.poll() is None and _lines(folder) < before + grow:
             time.sleep(0.005)
         if child.poll() is None:
             os.kill(child.pid, signal.SIGKILL)
             kills += 1
         child.wait()
-    assert kills >= 2
+    assert kills >= len(growth) // 2
     same(folder, undisturbed)
 
 

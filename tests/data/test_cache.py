@@ -57,7 +57,7 @@ def test_unwritable_folder_is_no_error(tmp_path: Path, source: Path, caplog: pyt
     with caplog.at_level(logging.WARNING):
         arrays = cached(tmp_path, "thing", {}, [source], Maker())
     assert len(arrays["targets"]) == 2
-    assert "made anew each time" in caplog.text
+    assert "made again each time" in caplog.text
 
 
 def test_folders_of_killed_processes_are_deleted(tmp_path: Path, source: Path) -> None:

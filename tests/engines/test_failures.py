@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.client import Client
 from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.failures import LONGEST, ClientFailedError, Skip, Stop, TooFewRepliesError, bounded
 from fedcmoo.messages import BadMessageError, Field
 from fedcmoo.methods import Method

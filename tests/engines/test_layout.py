@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from campaign.loopback import Loopback
 from fedcmoo import FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.failures import ClientFailedError
 
 METHOD = FedCMOO(client_lr=0.1, local_steps=2, batch_size=8)

@@ -18,6 +18,7 @@ from fedcmoo.failures import DivergedError
 from fedcmoo.gram import Exact
 from tests.core.problems import classification
 from tests.core.runs import assert_same
+from tests.core.stateful import ChangesTheModel
 from tests.core.test_private import SMALL, private
 from tests.engines.accidents import Killed, Stopped
 
@@ -60,6 +61,12 @@ def test_same_bits_as_the_local_engine(drift: Drift) -> None:
     )
     assert_same(here, there)
     assert ray.is_initialized()  # who was connected before stays connected
+
+
+def test_a_model_that_changes_between_two_asks() -> None:
+    method = ChangesTheModel(client_lr=0.05, local_steps=3, batch_size=4)
+    here, there = (fit(problem(), method, rounds=2, engine=engine) for engine in (Local(), Ray(workers=2)))
+    assert_same(here, there)
 
 
 def test_a_clients_error_is_that_of_the_run() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedcmoo.data.base import everything
 from fedcmoo.data.compose import overlay
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.images import ImageProblem
@@ -19,6 +18,7 @@ from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, 
 from fedcmoo.experiments.two_digits import TwoDigits
 from tests.data.test_cifar import write as write_cifar
 from tests.data.test_idx import idx_bytes
+from tests.experiments.samples import everything
 
 SMALL: dict[str, Any] = {"clients": 4, "train_pairs": 100, "test_pairs": 30}
 
@@ -163,7 +163,7 @@ def test_registry() -> None:
         ({"samples_per_client": -1}, "samples_per_client must be zero or positive, and finite, but got -1"),
         (
             {"partition": "by-label", "samples_per_client": 5},
-            "samples_per_client must be 0 where samples are dealt out by",
+            "samples_per_client must be 0 where samples are distributed by",
         ),
         ({"partition": "odd"}, "partition must be 'dirichlet', 'by-label' or 'iid', but got 'odd'"),
         ({"alpha": 0.0}, "alpha must be positive and finite, but got 0.0"),

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedcmoo.data.base import everything
 from fedcmoo.data.catalogue import DATA_SETS, NEEDED_BY
 from fedcmoo.data.cifar import cifar10_source, load_cifar10
 from fedcmoo.data.idx import idx_files, load_idx_pair
 from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, MultiMNIST
+from tests.experiments.samples import everything
 
 pytestmark = pytest.mark.real_data
 

@@ -10,7 +10,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fedcmoo import FedAvg, fit
-from fedcmoo.data.base import everything
 from fedcmoo.evaluation import evaluate, scores
 from fedcmoo.experiments import PROBLEMS
 from fedcmoo.experiments.digit_groups import GROUPS, DigitGroups
@@ -18,6 +17,7 @@ from fedcmoo.experiments.loans import Loans, gap, parity
 from fedcmoo.experiments.mixed_digits import MixedDigits
 from fedcmoo.experiments.tables import TableProblem
 from fedcmoo.parameters import FlatModel
+from tests.experiments.samples import everything
 
 TABLES = ["mixed-digits", "digit-groups", "loans", "couples"]
 

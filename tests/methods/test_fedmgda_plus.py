@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FedMGDAPlus, Problem, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.types import Matrix, Vector
 from fedcmoo.weights import MinNorm, NearEqual

@@ -11,7 +11,7 @@ from fedcmoo.messages import Message
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.keys import NodeKey
 from fedcmoo.privacy.secure.masks import Words
-from fedcmoo.privacy.secure.protocol import PublicKeys, Session
+from fedcmoo.privacy.secure.protocol import PublicKeys, SumSession
 from fedcmoo.privacy.secure.server import SecureServer
 
 PHASES = ("advertise", "share", "mask", "unmask")
@@ -22,12 +22,12 @@ def node_keys(n: int) -> dict[int, NodeKey]:
     return {i: NodeKey.generate() for i in range(n)}
 
 
-def session_of(keys: Mapping[int, NodeKey], id: bytes = b"round 1") -> Session:
+def session_of(keys: Mapping[int, NodeKey], id: bytes = b"round 1") -> SumSession:
     """A session for these nodes."""
-    return Session(id, 3, tuple(key.public_key().public_bytes_raw() for key in keys.values()))
+    return SumSession(id, 3, tuple(key.public_key().public_bytes_raw() for key in keys.values()))
 
 
-def checked(session: Session, keys: Mapping[int, PublicKeys]) -> dict[int, PublicKeys]:
+def checked(session: SumSession, keys: Mapping[int, PublicKeys]) -> dict[int, PublicKeys]:
     """The keys that clients advertised, as the server takes them."""
     for i, its in keys.items():
         its.check(session, i)
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def secure_sum(
-    session: Session,
+    session: SumSession,
     nodes: Mapping[int, NodeKey],
     codes: Mapping[int, Words],
     bits: int,

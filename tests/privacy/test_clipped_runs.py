@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from campaign.loopback import Loopback
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.compression import Identity
 from fedcmoo.contributions import add_reply, reply
 from fedcmoo.engines import Local
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact, OneWay, Sketch, SumOfGrams, TwoWay
 from fedcmoo.messages import Message
 from fedcmoo.privacy.clipping import Clip

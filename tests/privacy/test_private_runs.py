@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, FedCMOOPref, fit
 from fedcmoo.bench import privacy as bench
 from fedcmoo.compression import Identity
@@ -20,7 +21,6 @@ from fedcmoo.contributions import Stage
 from fedcmoo.engines import Local
 from fedcmoo.engines.local import LocalSession
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.files import DamagedError
 from fedcmoo.gram import Exact, Sketch, SumOfGrams, TwoWay
 from fedcmoo.methods import FedCMOOT, Method
@@ -265,7 +265,7 @@ def test_a_bound_that_follows_a_quantile_is_resumed_and_the_same_on_nodes(tmp_pa
     ("method", "others", "error"),
     [
         (FedCMOO(**LOCAL, gram=SKETCH), [], "exact codes"),
-        (FedAvg(**LOCAL), [Secure()], "bound that stays"),
+        (FedAvg(**LOCAL), [Secure()], "constant bound"),
     ],
 )
 def test_what_cannot_follow_a_quantile_is_refused(method: Method, others: list[Stage], error: str) -> None:

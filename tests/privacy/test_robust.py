@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy import optimize, stats
 
+from campaign.loopback import Loopback
 from fedcmoo import FedAvg, FedCMOO, Problem, fit
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.gram import Exact
 from fedcmoo.privacy import DifferentialPrivacy, GeometricMedian, Secure, TrimmedMean
 from tests.core.problems import missing_labels, quadratics

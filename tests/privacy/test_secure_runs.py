@@ -15,14 +15,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, FedCMOOPref, Problem, Result, fit
 from fedcmoo.compression import Rotated
 from fedcmoo.contributions import Channels
 from fedcmoo.drift import Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
-from fedcmoo.engines.remote.store import Identity
+from fedcmoo.engines.remote.store import NodeIdentity
 from fedcmoo.engines.secure import SecureSession
 from fedcmoo.failures import ClientFailedError, Skip
 from fedcmoo.gram import Exact, Sketch, TwoWay
@@ -185,7 +185,7 @@ def test_a_node_with_secure_sums_sends_no_reply_that_is_not_masked(tmp_path: Pat
 
 def test_nodes_that_do_not_know_each_other_make_no_sum(tmp_path: Path) -> None:
     """The nodes know other keys than the server's list has, as when a server tries to bring in nodes of its own."""
-    stranger = Identity(tmp_path).public
+    stranger = NodeIdentity(tmp_path).public
     nodes = Remote(Loopback(tmp_path, problem(), SKETCH, nodes=3, stages=[Secure(nodes=(stranger,) * 3)]))
     result = run(nodes, rounds=1, on_failure="skip")
     assert "0 answered in 'share'" in (result.history[0].undone or "")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, Problem, fit
 from fedcmoo.callbacks import Callback
 from fedcmoo.data.remote import RemoteClients
 from fedcmoo.engines import Local
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.engines.remote.protocol import read_share
 from fedcmoo.failures import Skip, TooFewRepliesError
 from fedcmoo.history import Record

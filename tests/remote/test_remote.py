@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from campaign.loopback import Loopback, LoopbackExchange
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback, LoopbackExchange
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.gram import TwoWay
-from fedcmoo.messages import Field, Message
+from fedcmoo.messages import Field
 from fedcmoo.methods import Method
-from fedcmoo.rounds import Ask, Round, Server
+from fedcmoo.rounds import Round, Server
 from tests.core.problems import classification
 from tests.core.runs import assert_same
-from tests.core.stateful import HeavyBall
+from tests.core.stateful import ChangesTheModel, HeavyBall
 
 SETTINGS = {"clients_per_round": 5, "seed": 1, "evaluate_every": 1}
 
@@ -48,16 +48,6 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_same_bits_as_the_local_engine(method: Method, tmp_path: Path) -> None:
     assert_same(run(over_nodes(tmp_path, method), method), run(Local(), method))
-
-
-class ChangesTheModel(FedCMOO):
-    """Moves x between its two asks, so that gradients of the first ask are not those of the model it trains."""
-
-    def round(self, server: Server) -> Round:
-        yield from self.gram.estimate(server)
-        server.x.mul_(0.5)
-        sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
-        self.descend(server, sums.mean("update"), sums)
 
 
 def test_a_model_that_changes_between_two_asks_is_the_same_on_every_engine(tmp_path: Path) -> None:
@@ -118,7 +108,7 @@ def _rest(steps: Round, sums: object) -> Round:
         return
 
 
-def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path) -> None:
+def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever was first keeps them; the impostor has another key, since it has another disk."""
     method = METHODS[0]
     remote = over_nodes(tmp_path, method)
@@ -134,6 +124,7 @@ def test_a_node_that_claims_the_clients_of_another_is_refused(tmp_path: Path) ->
     assert_same(run(remote, joined), run(Local(), method))
     asked = {node for node, packet in transport.sent if "version" in packet.values}
     assert 7 not in asked
+    assert [record.args[0] for record in caplog.records if record.args] == [7]  # type: ignore[index]
 
 
 def test_a_node_that_comes_back_under_another_id_keeps_its_clients(tmp_path: Path) -> None:

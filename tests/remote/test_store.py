@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcmoo.engines.remote.store import DAY, Identity, Memories, ModelCache, NodeStore, is_signed
+from fedcmoo.engines.remote.store import DAY, Memories, ModelCache, NodeIdentity, NodeStore, is_signed
 from fedcmoo.files import DamagedError
 from fedcmoo.messages import Message
 from fedcmoo.parameters import State
@@ -77,7 +77,7 @@ def test_a_link_that_somebody_left_there_is_not_followed(tmp_path: Path) -> None
 
 def test_an_identity_lasts_and_cannot_be_forged(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    mine, again, other = Identity(tmp_path), Identity(tmp_path), Identity(tmp_path / "other")
+    mine, again, other = NodeIdentity(tmp_path), NodeIdentity(tmp_path), NodeIdentity(tmp_path / "other")
     assert mine.public == again.public != other.public
     assert stat.S_IMODE((tmp_path / "identity.key").stat().st_mode) == 0o600
     assert is_signed(mine.public, "challenge/0/3", again.sign("challenge/0/3"))
@@ -93,12 +93,12 @@ def test_a_process_killed_while_it_makes_a_key_leaves_none(tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", killed)
         with pytest.raises(KeyboardInterrupt):
-            Identity(tmp_path)
+            NodeIdentity(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert Identity(tmp_path).public == Identity(tmp_path).public
+    assert NodeIdentity(tmp_path).public == NodeIdentity(tmp_path).public
     (tmp_path / "identity.key").write_bytes(b"")
     with pytest.raises(DamagedError, match=r"identity\.key cannot be read"):
-        Identity(tmp_path)
+        NodeIdentity(tmp_path)
 
 
 def test_half_written_files_of_a_killed_process_go_after_a_day(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from fedcmoo.bench.gram import BUDGETS, entries, possible
-from fedcmoo.bench.gram_result import PAPER, GramBench, Row
+from fedcmoo.bench.gram_result import PAPER, GramBench, GramRow
 from fedcmoo.evaluation import Scores
 from fedcmoo.history import Record
 from fedcmoo.methods import METHODS
 from fedcmoo.reproduce.measuring import NOTE, WAYS
 from fedcmoo.reproduce.paper import SINGLE, TABLE1, TABLE2
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets import Target
+from fedcmoo.reproduce.targets import PaperTarget
 from fedcmoo.reproduce.targets.gram import GramStudy
 from fedcmoo.rounds import Sizes
 from fedcmoo.runs import Runs
@@ -29,7 +29,7 @@ MODEL = 1000
 """Bytes of the model."""
 
 
-def fabricate(targets: Iterable[Target], study: Study, runs: Runs) -> None:
+def fabricate(targets: Iterable[PaperTarget], study: Study, runs: Runs) -> None:
     """Write every run that the targets need."""
     for target in targets:
         for part in target.parts:
@@ -113,7 +113,7 @@ def bench(problem: str) -> GramBench:
     for entry in (entry for entry in entries(BUDGETS) if possible(entry, sizes)):
         error = PAPER.get(entry.name, {}).get(problem, 0.5) / 100 / math.sqrt(entry.budget or 1)
         rows.append(
-            Row(entry.name, entry.budget, [error], [error], max(entry.budget, 1e-3) * 4000, 0.0, 0.01, 0.01, None)
+            GramRow(entry.name, entry.budget, [error], [error], max(entry.budget, 1e-3) * 4000, 0.0, 0.01, 0.01, None)
         )
     return GramBench(problem, 1000, M, 20, rows)
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, Result, fit
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.engines.remote.loopback import Loopback
 from fedcmoo.methods import Scalarized
 from fedcmoo.methods.base import reweigh
 from fedcmoo.methods.scalarized import LAST_LOSSES

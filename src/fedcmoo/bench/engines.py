@@ -1,19 +1,16 @@
 """The fixed cost of a round on each engine, measured with clients that have almost nothing to do."""
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import ENGINES
-from fedcmoo.history import MASKING, Record, read_history
+from fedcmoo.history import MASKING, Record
 from fedcmoo.optional import MissingExtraError
 from fedcmoo.privacy.secure import Secure
 from fedcmoo.report.table import Table, count
@@ -25,13 +22,7 @@ CONFIG = RunConfig.from_table(
     {
         "clients_per_round": 10,
         "evaluate_every": 1_000_000,
-        "problem": {
-            "name": "two-digits",
-            "clients": 10,
-            "train_pairs": 160,
-            "validation_pairs": 10,
-            "test_pairs": 10,
-        },
+        "problem": {"name": "two-digits", "clients": 10, "train_pairs": 160, "validation_pairs": 10, "test_pairs": 10},
         "method": {"name": "fedcmoo", "gram": "exact", "local_steps": 1, "batch_size": 8},
     }
 )
@@ -97,7 +88,7 @@ def measure(
     for name in names or known:
         say(f"measuring {name}")
         try:
-            model, seconds, history = _on_flower(config, nodes) if name == FLOWER else _on_this_machine(name, config)
+            model, history, seconds = _on_flower(config, nodes) if name == FLOWER else _on_this_machine(name, config)
         except MissingExtraError as error:
             costs.append(EngineCost(name, remark=str(error)))
             continue
@@ -113,27 +104,17 @@ def _sent(record: Record) -> int:
     return sum(record.up.values()) + sum(record.down.values())
 
 
-def _on_this_machine(name: str, config: RunConfig) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
-    """Run once, and return the model's state, the total seconds and the history."""
+def _on_this_machine(name: str, config: RunConfig) -> tuple[dict[str, Tensor], Sequence[Record], float]:
+    """Run once, and return the model's state, the history and the total seconds."""
     start = time.perf_counter()
     result = replace(config, engine=ENGINES[name]()).run()
-    return dict(result.model.state_dict()), time.perf_counter() - start, result.history
+    return dict(result.model.state_dict()), result.history, time.perf_counter() - start
 
 
-def _on_flower(config: RunConfig, nodes: int) -> tuple[dict[str, Tensor], float, Sequence[Record]]:
-    from fedcmoo.flower.demo import run_app
-    from fedcmoo.flower.deploy import Deployment
-    from fedcmoo.flower.template import write_app
+def _on_flower(config: RunConfig, nodes: int) -> tuple[dict[str, Tensor], Sequence[Record], float]:
+    from fedcmoo.flower.demo import run_on_flower  # needs the extra `flower`
 
-    with tempfile.TemporaryDirectory(prefix="fedcmoo-bench-") as name:
-        folder = Path(name)
-        app, out = folder / "app", folder / "out"
-        write_app(app, config)
-        start = time.perf_counter()
-        with Deployment(folder, nodes) as deployment:
-            run_app(deployment, app, {"folder": str(out)}, out, lambda line: None, timeout=900)
-        seconds = time.perf_counter() - start
-        return safetensors.torch.load_file(out / "model.safetensors"), seconds, read_history(out / "history.jsonl")
+    return run_on_flower(config, nodes, lambda line: None, timeout=900)
 
 
 def table(costs: Sequence[EngineCost], trips: int = 2) -> Table:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcmoo.bench.gram_result import GramBench, Row
+from fedcmoo.bench.gram_result import GramBench, GramRow
 from fedcmoo.bench.memory import peak_bytes, reset_peak
 from fedcmoo.bench.timed import Clock, Timed
 from fedcmoo.callbacks import Callback
@@ -142,13 +142,13 @@ def bench_gram(
     return GramBench(problem.name, sizes.d_shared, sizes.M, rounds, rows)
 
 
-def _row(entry: Entry, records: Sequence[Record]) -> Row:
+def _row(entry: Entry, records: Sequence[Record]) -> GramRow:
     clients = sum(len(record.cohort) for record in records)
 
     def noted(what: str) -> list[float]:
         return [record.notes[note] for record in records if (note := _note(entry, what)) in record.notes]
 
-    return Row(
+    return GramRow(
         estimator=entry.name,
         budget=entry.budget,
         nrmse=noted("nrmse"),

@@ -58,7 +58,7 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class GramRow:
     """The measurements of one estimator at one budget.
 
     Attributes:
@@ -90,13 +90,13 @@ class GramBench:
     d: int
     M: int
     rounds: int
-    rows: Sequence[Row]
+    rows: Sequence[GramRow]
 
     @classmethod
     def load(cls, folder: Path) -> GramBench:
         """Read a comparison from a folder."""
         data: Mapping[str, Any] = json.loads((folder / FILE).read_text())
-        return cls(**{**data, "rows": [Row(**row) for row in data["rows"]]})
+        return cls(**{**data, "rows": [GramRow(**row) for row in data["rows"]]})
 
     def errors(self, estimator: str) -> dict[float, float]:
         """The mean error in percent at unit scale, as in the paper, by budget."""

@@ -24,7 +24,7 @@ SEE = (
 
 
 @dataclass(frozen=True)
-class Row:
+class TrafficRow:
     """The measurements of one way to send updates.
 
     Attributes:
@@ -54,7 +54,7 @@ class TrafficBench:
     d: int
     M: int
     rounds: int
-    rows: Sequence[Row]
+    rows: Sequence[TrafficRow]
 
     @classmethod
     def of(cls, comparison: Comparison, d: int) -> TrafficBench:
@@ -118,11 +118,11 @@ def configurations(
     return {label: [replace(fedcmoo, method=m, seed=seed) for seed in seeds] for label, m in methods.items()}
 
 
-def _row(label: str, results: Sequence[Run]) -> Row:
+def _row(label: str, results: Sequence[Run]) -> TrafficRow:
     scores = {name: [_score(r.scores[name]) for r in results] for name in results[0].scores}
     replies = [sum(len(record.cohort) for record in r.history) for r in results]
     upload = float(np.mean([r.uploaded / n for r, n in zip(results, replies, strict=True)]))
-    return Row(label, results[0].method, scores, upload, float(np.mean([r.uploaded for r in results])))
+    return TrafficRow(label, results[0].method, scores, upload, float(np.mean([r.uploaded for r in results])))
 
 
 def _score(values: Mapping[str, float]) -> float:

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 
 from fedcmoo.config import RunConfig, preset
 from fedcmoo.failures import DivergedError
+from fedcmoo.report.static import save
 from fedcmoo.report.table import Table
 from fedcmoo.runs import Runs
 from fedcmoo.settings import merge
@@ -30,9 +31,6 @@ SUITE = (
 )
 """Problems whose objectives differ in kind or scale or conflict, and one without either. No downloads."""
 
-Losses = Matrix
-"""Final test losses, [seeds, M]; infinite where the run diverged."""
-
 SHOWN = 50.0
 """The change, in percent, at which the figure's colours saturate."""
 
@@ -43,13 +41,14 @@ class WeightsBench:
 
     Attributes:
         objectives: by problem, the objectives' names.
-        losses: by problem and rule, the final losses; FedAvg is one of the rules.
+        losses: by problem and rule, the final losses [seeds, M], infinite where the run diverged; FedAvg is one of the
+            rules.
         alone: by problem, the loss of each objective when it is trained alone.
     """
 
     objectives: Mapping[str, Sequence[str]]
-    losses: Mapping[str, Mapping[str, Losses]]
-    alone: Mapping[str, Losses]
+    losses: Mapping[str, Mapping[str, Matrix]]
+    alone: Mapping[str, Matrix]
 
     @property
     def rules(self) -> list[str]:
@@ -57,14 +56,14 @@ class WeightsBench:
         names = list(next(iter(self.losses.values())))
         return sorted(names, key=self.mean_rank)
 
-    def change(self, problem: str, rule: str) -> Losses:
+    def change(self, problem: str, rule: str) -> Matrix:
         """100 (F_k / F_k of FedAvg - 1): how much larger each loss is than with FedAvg, in percent, [seeds, M]."""
-        change: Losses = 100 * (self.losses[problem][rule] / self.losses[problem][FEDAVG] - 1)
+        change: Matrix = 100 * (self.losses[problem][rule] / self.losses[problem][FEDAVG] - 1)
         return change
 
-    def worst_against_alone(self, problem: str, rule: str) -> Losses:
+    def worst_against_alone(self, problem: str, rule: str) -> Matrix:
         """max_k F_k / F_k of training objective k alone, [seeds]: the ratio of the objective that loses most."""
-        worst: Losses = (self.losses[problem][rule] / self.alone[problem]).max(axis=1)
+        worst: Matrix = (self.losses[problem][rule] / self.alone[problem]).max(axis=1)
         return worst
 
     def mean_rank(self, rule: str) -> float:
@@ -133,7 +132,7 @@ class WeightsBench:
         ax.set_yticks(range(len(rules)), rules, fontsize=8)
         figure.colorbar(image, label="test loss against FedAvg, %", extend="both")
         if path is not None:
-            figure.savefig(path, dpi=120)
+            save(figure, Path(path))
         return figure
 
     def summary(self) -> dict[str, Any]:
@@ -145,7 +144,7 @@ class WeightsBench:
         }
 
 
-def _plain(losses: Losses) -> list[list[float | None]]:
+def _plain(losses: Matrix) -> list[list[float | None]]:
     return [[value if np.isfinite(value) else None for value in row] for row in losses.tolist()]
 
 
@@ -194,7 +193,7 @@ class Suite:
 
     def losses(
         self, problem: str, label: str, method: str, settings: Mapping[str, Any], names: Sequence[str]
-    ) -> Losses:
+    ) -> Matrix:
         """The final losses of one method's runs, [seeds, M]."""
         rows = []
         for seed in self.seeds:

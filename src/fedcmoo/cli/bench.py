@@ -20,8 +20,7 @@ app = typer.Typer(
 def gram(
     options: Options,
     method: Annotated[
-        str | None,
-        typer.Option("--method", "-m", help="one that estimates a Gram matrix", show_default="fedcmoo-pref"),
+        str | None, typer.Option("--method", "-m", help="one that estimates a Gram matrix", show_default="fedcmoo-pref")
     ] = None,
     rounds: Annotated[int, typer.Option(help="the number of rounds")] = 20,
     every: Annotated[int, typer.Option(help="rounds from one comparison to the next")] = 1,

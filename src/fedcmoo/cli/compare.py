@@ -1,4 +1,4 @@
-"""`fedcmoo compare`."""
+"""`fedcmoo compare`: several methods and seeds on one problem."""
 
 from pathlib import Path
 from typing import Annotated

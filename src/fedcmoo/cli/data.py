@@ -12,7 +12,7 @@ from fedcmoo.cli.configured import Options, with_options
 from fedcmoo.cli.options import AsJson, DataFolder, err, errors_for_people, out, show
 
 app = typer.Typer(
-    help="Get data sets, see which are there, look at how a problem deals them out.", no_args_is_help=True
+    help="Download data sets, list which are present, show how a problem distributes them.", no_args_is_help=True
 )
 
 
@@ -38,7 +38,7 @@ def get(
             bars.update(tasks[path], completed=done, total=total)
 
         arrived = [path for name in names for path in download(name, folder, progress)]
-    news = f"{len(arrived)} files downloaded to" if arrived else "all is there, in"
+    news = f"{len(arrived)} files downloaded to" if arrived else "all files are present in"
     out.print(f"{news} {folder}", soft_wrap=True)
 
 
@@ -56,7 +56,7 @@ def status(data: DataFolder = None, as_json: AsJson = False) -> None:
         for what in ("data set", "problem")
     )
     for name, things in missing.items():
-        sets.add_row(name, "missing " + "; ".join(things) if things else "there")
+        sets.add_row(name, "missing " + "; ".join(things) if things else "present")
     for problem, can_run in ready.items():
         problems.add_row(problem, "ready" if can_run else f"fedcmoo data get {problem}")
     about = {"folder": str(folder), "missing": missing, "ready": ready}

@@ -43,6 +43,7 @@ def registries() -> Groups:
     from fedcmoo.gram import GRAMS
     from fedcmoo.methods import METHODS
     from fedcmoo.optimizers import OPTIMIZERS
+    from fedcmoo.privacy import STAGES
     from fedcmoo.weights import WEIGHTS
     from fedcmoo.weights.scalarization import SCALARIZATIONS
 
@@ -55,6 +56,7 @@ def registries() -> Groups:
         "scalarizations": SCALARIZATIONS,
         "optimizers": OPTIMIZERS,
         "drift": DRIFT,
+        "stages": STAGES,
         "engines": ENGINES,
     }
 

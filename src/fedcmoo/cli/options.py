@@ -52,7 +52,7 @@ KeptRuns = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
-AGAIN = "The same command goes on with it."
+AGAIN = "Run the same command again to continue."
 """The advice after Ctrl-C in commands that find their finished runs again."""
 
 
@@ -60,7 +60,7 @@ def progress(name: str) -> list[Callback]:
     """Print the name of a run; returns its progress bar."""
     from fedcmoo.callbacks import ProgressBar
 
-    err.print(f"{name}:")
+    err.print(f"{name}:", soft_wrap=True, markup=False)
     return [ProgressBar(err)]
 
 

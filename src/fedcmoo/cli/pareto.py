@@ -1,4 +1,4 @@
-"""`fedcmoo pareto`."""
+"""`fedcmoo pareto`: a model for each of many preferences."""
 
 from __future__ import annotations
 

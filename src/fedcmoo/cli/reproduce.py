@@ -1,4 +1,4 @@
-"""`fedcmoo reproduce`."""
+"""`fedcmoo reproduce`: the tables and figures of the paper."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, err, errors_for_people, out
+from fedcmoo.cli.options import AGAIN, err, errors_for_people, out, progress
 
 if TYPE_CHECKING:
-    from fedcmoo.callbacks import Callback
     from fedcmoo.reproduce.command import PlannedRun
     from fedcmoo.reproduce.study import Study
 
@@ -36,8 +35,7 @@ def reproduce(
     full: Annotated[
         bool,
         typer.Option(
-            "--full/--small",
-            help="the paper's settings and 500 rounds, or a scale that two cores finish in minutes",
+            "--full/--small", help="the paper's settings and 500 rounds, or a scale that two cores finish in minutes"
         ),
     ] = False,
     rounds: Annotated[
@@ -82,7 +80,7 @@ def reproduce(
         study = _study(full, rounds, seeds, options)
         chosen = choose(targets)
         published = folder / "runs"
-        cache = Runs(runs or published, _progress, finished_only, published)
+        cache = Runs(runs or published, progress, finished_only, published)
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
@@ -137,13 +135,6 @@ def _by_problem(option: str, texts: list[str] | None) -> tuple[tuple[int, ...] |
 
 def _say(text: str) -> None:
     err.print(text, soft_wrap=True, markup=False)
-
-
-def _progress(name: str) -> list[Callback]:
-    from fedcmoo.callbacks import ProgressBar
-
-    _say(f"  {name}")
-    return [ProgressBar(err)]
 
 
 def _plan_table(runs: list[PlannedRun]) -> Table:

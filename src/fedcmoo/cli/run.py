@@ -91,7 +91,7 @@ def resume(
         if not folder.is_dir():
             raise SettingsError(f"a run's folder must be given, but there is no folder {folder}")
         if (folder / SWEEP).exists():
-            raise SettingsError(f"{folder} holds a sweep: repeat the `fedcmoo pareto` command, which goes on with it")
+            raise SettingsError(f"{folder} holds a sweep: run its `fedcmoo pareto` command again to continue")
         if not (folder / "config.toml").exists():
             raise SettingsError(f"a run's folder has a config.toml, but {folder} has none")
         config = saved(folder)

@@ -190,8 +190,3 @@ def rebuilt(parts: Any, change: Callable[[Any], Any]) -> Any:
 def is_finite(part: Any) -> bool:
     """Whether no tensor of inputs or targets has a NaN or infinite entry."""
     return all(bool(x.isfinite().all()) for x in _leaves(part) if isinstance(x, Tensor))
-
-
-def everything(data: Data) -> tuple[Any, Any]:
-    """One batch with all samples, in order."""
-    return data.batch(torch.arange(len(data)))

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def cached(
-    folder: Path,
-    name: str,
-    settings: Mapping[str, str | int],
-    sources: Sequence[Path],
-    make: Callable[[], Arrays],
+    folder: Path, name: str, settings: Mapping[str, str | int], sources: Sequence[Path], make: Callable[[], Arrays]
 ) -> Arrays:
     """Return the arrays of `make`, from disk if it was called before with these settings and sources.
 
@@ -48,7 +44,7 @@ def cached(
     try:
         _write(home, arrays)
     except OSError as error:
-        log.warning("%s is made anew each time, since %s cannot be written: %s", name, home, error)
+        log.warning("%s is made again each time, since %s cannot be written: %s", name, home, error)
         return arrays
     return _load(home)
 

@@ -49,7 +49,7 @@ class Faces(NamedTuple):
     """1 if a face has an attribute, else 0, [n, 40]"""
 
 
-class Table(NamedTuple):
+class CelebAList(NamedTuple):
     """A list of CelebA: a row of numbers for each image file."""
 
     columns: list[str]
@@ -83,12 +83,12 @@ def _read(images: Path, attribute_list: Path, partition_list: Path) -> Arrays:
     return arrays
 
 
-def _table(path: Path) -> Table:
+def _table(path: Path) -> CelebAList:
     with reading(path):
         return read_table(path)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> CelebAList:
     """A list of CelebA, as published (a count, the column names, rows split by blanks) or as csv (a header, rows).
 
     The published list_eval_partition.txt has rows only.
@@ -107,7 +107,7 @@ def read_table(path: Path) -> Table:
     wrong = next((row for row in rows if len(row) != len(columns) + 1), None)
     if not rows or wrong is not None:
         raise ValueError(f"{path} must have rows of a file name and {len(columns)} numbers, but has {wrong}")
-    return Table(columns, [row[0] for row in rows], np.array([row[1:] for row in rows], dtype=np.int64))
+    return CelebAList(columns, [row[0] for row in rows], np.array([row[1:] for row in rows], dtype=np.int64))
 
 
 def read_images(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:

@@ -6,8 +6,9 @@ A whole data set is composed with whole-array operations, in about a second for 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcmoo.data.partition import IntArray
+
 Images = NDArray[np.uint8]
-IntArray = NDArray[np.int64]
 
 CROP = 24
 """`inset`: the digit's central CROP x CROP pixels are kept (MNIST's margin of two pixels is cut off) ..."""

@@ -55,20 +55,15 @@ class Partition:
 
 
 def dirichlet(
-    labels: IntArray,
-    clients: int,
-    alpha: float,
-    rng: np.random.Generator,
-    samples_per_client: int | None = None,
+    labels: IntArray, clients: int, alpha: float, rng: np.random.Generator, samples_per_client: int | None = None
 ) -> Partition:
     """Label skew with equal client sizes: client i draws its samples' labels from p_i ~ Dirichlet(alpha, ..., alpha).
 
-    Labels are assigned in rounds. In each round every client bids for all the samples it still lacks, with labels drawn
-    from p_i restricted to the remaining labels. A label with enough samples serves all its
-    bids; one with too few serves a random choice of them and is then exhausted. So a client whose wanted label
-    has run out draws again among the others, no client has precedence, and there are at most as many rounds as
-    labels, whatever alpha is. A client whose p_i has no mass on the remaining labels (tiny alpha) draws a new p_i over
-    them.
+    Labels are assigned in rounds. In each round every client requests all the samples it still lacks, with labels drawn
+    from p_i restricted to the remaining labels. If a label has enough samples, all requests for it are granted; else a
+    random choice of them is, and the label is exhausted. So a client whose label is exhausted draws again among the
+    others, no client has precedence, and there are at most as many rounds as labels, for any alpha. A client whose p_i
+    has no mass on the remaining labels (tiny alpha) draws a new p_i over them.
 
     If the clients together ask for more samples than exist, each sample may be assigned ceil(asked / samples) times;
     `reused` counts those assigned more than once.
@@ -87,13 +82,13 @@ def dirichlet(
     copies = -(-clients * share // len(labels))
     supply = copies * np.array([len(pool) for pool in pools])
     wanted = _dirichlet_rows(alpha, clients, len(values), rng)
-    counts = _settle(wanted, np.full(clients, share), supply, alpha, rng)
-    indices = _deal(counts, pools, copies, rng)
+    counts = _allocate(wanted, np.full(clients, share), supply, alpha, rng)
+    indices = _assign(counts, pools, copies, rng)
     return Partition(indices, len(labels))
 
 
 def iid(samples: int, clients: int, rng: np.random.Generator, samples_per_client: int | None = None) -> Partition:
-    """Shuffle the samples and cut them into equal shares; past the last sample, shuffle anew."""
+    """Shuffle the samples and cut them into equal shares; after the last sample, shuffle again."""
     share = _share(samples, clients, samples_per_client)
     copies = -(-clients * share // samples)
     order = np.concatenate([rng.permutation(samples) for _ in range(copies)])
@@ -112,9 +107,9 @@ def by_label(labels: IntArray, clients: int, rng: np.random.Generator, shards_pe
     # Shuffled before a stable sort, so that the samples of a label are assigned to shards at random.
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    dealt = rng.permutation(shards).reshape(clients, shards_per_client)
+    assigned = rng.permutation(shards).reshape(clients, shards_per_client)
     pieces = order[: shards * size].reshape(shards, size)
-    return Partition([pieces[row].reshape(-1) for row in dealt], len(labels))
+    return Partition([pieces[row].reshape(-1) for row in assigned], len(labels))
 
 
 def by_key(keys: Sequence[Any] | NDArray[Any]) -> Partition:
@@ -165,30 +160,30 @@ def _dirichlet_rows(alpha: float, rows: int, size: int, rng: np.random.Generator
     return p
 
 
-def _settle(
+def _allocate(
     wanted: NDArray[np.float64], missing: IntArray, supply: IntArray, alpha: float, rng: np.random.Generator
 ) -> IntArray:
-    """The bidding rounds: return the number of samples of each label for each client, [N, C].
+    """Run the rounds of requests; returns the number of samples of each label for each client, [N, C].
 
     Rows sum to `missing`, columns to at most `supply`.
     """
     counts = np.zeros(wanted.shape, dtype=np.int64)
     missing, supply = missing.copy(), supply.copy()
     while missing.any():
-        stocked = supply > 0
-        left = np.where(stocked, wanted, 0.0)
-        stranded = np.flatnonzero(left.sum(axis=1) <= 0)
-        left[np.ix_(stranded, stocked)] = _dirichlet_rows(alpha, len(stranded), int(stocked.sum()), rng)
-        bids = rng.multinomial(missing, left / left.sum(axis=1, keepdims=True))
-        for c in np.flatnonzero(bids.sum(axis=0) > supply):
-            bids[:, c] = rng.multivariate_hypergeometric(bids[:, c], supply[c], method="marginals")
-        counts += bids
-        missing -= bids.sum(axis=1)
-        supply -= bids.sum(axis=0)
+        remaining = supply > 0
+        left = np.where(remaining, wanted, 0.0)
+        without = np.flatnonzero(left.sum(axis=1) <= 0)
+        left[np.ix_(without, remaining)] = _dirichlet_rows(alpha, len(without), int(remaining.sum()), rng)
+        requests = rng.multinomial(missing, left / left.sum(axis=1, keepdims=True))
+        for c in np.flatnonzero(requests.sum(axis=0) > supply):
+            requests[:, c] = rng.multivariate_hypergeometric(requests[:, c], supply[c], method="marginals")
+        counts += requests
+        missing -= requests.sum(axis=1)
+        supply -= requests.sum(axis=0)
     return counts
 
 
-def _deal(counts: IntArray, pools: Sequence[IntArray], copies: int, rng: np.random.Generator) -> list[IntArray]:
+def _assign(counts: IntArray, pools: Sequence[IntArray], copies: int, rng: np.random.Generator) -> list[IntArray]:
     """Give client i counts[i, c] samples of each label's pool (repeated `copies` times), in random order."""
     taken = [np.tile(pool, copies)[:n] for pool, n in zip(pools, counts.sum(axis=0), strict=True)]
     owner = np.concatenate([np.repeat(np.arange(len(counts)), column) for column in counts.T])

@@ -50,7 +50,7 @@ class Skew:
         spread = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
         lines = [
             f"{len(sizes)} clients with {spread} samples each, {sizes.sum()} of a set of {parts.samples}",
-            f"{parts.reused} samples are dealt out more than once, {parts.unused} to no client (held out or left over)",
+            f"{parts.reused} samples are assigned more than once, {parts.unused} to no client (held out or left over)",
         ]
         for objective, counts in self.counts.items():
             seen, distance = (counts > 0).sum(axis=1), self.distance(objective)

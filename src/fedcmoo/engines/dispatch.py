@@ -167,7 +167,7 @@ class WorkerSession(BlockSession, Generic[W]):
         error = WorkerError(
             f"the worker of {f'clients {list(clients)}' if clients else 'an evaluation'} was lost {losses} times in a "
             f"row ({why}); fewer workers or a smaller batch_size need less memory, a longer deadline gives more time, "
-            "and on_failure='skip' goes on without such clients"
+            "and on_failure='skip' continues without such clients"
         )
         if not isinstance(job, AskClients):
             raise error

@@ -65,7 +65,7 @@ class SecureAsk:
     def __init__(self, secured: SecureSession, ask: Ask, server: Server) -> None:
         self.secured, self.ask, self.server = secured, ask, server
         nodes = tuple(bytes.fromhex(key) for key in secured.secure.nodes)
-        self.session = protocol.Session(secrets.token_bytes(protocol.ID), secured.secure.smallest, nodes)
+        self.session = protocol.SumSession(secrets.token_bytes(protocol.ID), secured.secure.smallest, nodes)
         self.sums = Sums()
 
     def run(self, clients: tuple[int, ...]) -> Sums:

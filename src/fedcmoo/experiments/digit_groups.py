@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedcmoo.data.partition import IntArray, Partition, iid
-from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.experiments.tables import TableData, TableProblem
 from fedcmoo.problem import Objective, accuracy
 
 GROUPS = ("upright", "turned", "mirrored", "faint")
@@ -38,7 +38,7 @@ class DigitGroups(TableProblem):
         if self.clients % len(GROUPS):
             raise ValueError(f"clients must be a multiple of the {len(GROUPS)} groups, but got {self.clients}")
 
-    def table(self) -> Table:
+    def table(self) -> TableData:
         """449 digits of each group."""
         from sklearn.datasets import load_digits
 
@@ -50,14 +50,14 @@ class DigitGroups(TableProblem):
         drawn = [x, x[:, ::-1, ::-1], x[:, :, ::-1], 0.5 * x + noise]
         inputs = np.select([(group == k)[:, None, None] for k in range(len(GROUPS))], drawn)
         targets = {name: torch.from_numpy(np.where(group == k, labels[:n], ELSEWHERE)) for k, name in enumerate(GROUPS)}
-        return Table(torch.from_numpy(inputs.reshape(n, -1)).float(), targets, group)
+        return TableData(torch.from_numpy(inputs.reshape(n, -1)).float(), targets, group)
 
     def partition(self, labels: IntArray, rng: np.random.Generator) -> Partition:
         """Every client belongs to one group and has an equal share of its samples."""
         each = self.clients // len(GROUPS)
         members = [np.flatnonzero(labels == k) for k in range(len(GROUPS))]
-        dealt = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]
-        return Partition([index for group in dealt for index in group], len(labels))
+        shares = [iid(len(index), each, rng).of(index, len(labels)).indices for index in members]
+        return Partition([index for group in shares for index in group], len(labels))
 
     def objectives(self) -> list[Objective]:
         return [Objective(name, cross_entropy, metrics=[accuracy]) for name in GROUPS]

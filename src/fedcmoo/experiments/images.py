@@ -56,7 +56,7 @@ class ImageProblem(ABC):
         positive(alpha=self.alpha)
         if self.partition == "by-label" and self.samples_per_client:
             raise ValueError(
-                "samples_per_client must be 0 where samples are dealt out by label, in equal shards of all of them, "
+                "samples_per_client must be 0 where samples are distributed by label, in equal shards of all of them, "
                 f"but got {self.samples_per_client}"
             )
 

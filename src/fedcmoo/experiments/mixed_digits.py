@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from fedcmoo.experiments.tables import Table, TableProblem
+from fedcmoo.experiments.tables import TableData, TableProblem
 from fedcmoo.models.mlp import MLP
 from fedcmoo.problem import Objective, accuracy
 
@@ -25,14 +25,14 @@ class MixedDigits(TableProblem):
 
     hidden: int = 64
 
-    def table(self) -> Table:
+    def table(self) -> TableData:
         """The 1,797 digits of 8x8 pixels."""
         from sklearn.datasets import load_digits
 
         pixels, labels = load_digits(return_X_y=True)
         inputs = torch.from_numpy(pixels).float() / 16
         digit = torch.from_numpy(labels.astype("int64"))
-        return Table(inputs, {"digit": digit, "pixels": inputs, "value": digit.float()}, digit.numpy())
+        return TableData(inputs, {"digit": digit, "pixels": inputs, "value": digit.float()}, digit.numpy())
 
     def objectives(self) -> list[Objective]:
         return [

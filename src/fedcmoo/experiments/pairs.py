@@ -8,24 +8,21 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from fedcmoo.data.cache import Arrays, cached
 from fedcmoo.data.cifar import cifar10_source, load_cifar10
-from fedcmoo.data.compose import Images, IntArray, blend, inset, overlay, pairing
+from fedcmoo.data.compose import Images, blend, inset, overlay, pairing
 from fedcmoo.data.folder import data_folder
 from fedcmoo.data.idx import idx_files, load_idx_pair
 from fedcmoo.data.images import ImageData
+from fedcmoo.data.partition import IntArray
 from fedcmoo.data.transforms import Chain, RandomFlip, RandomRotation
 from fedcmoo.experiments.images import Splits, TwoObjectives
 from fedcmoo.models.images import CNN, LeNet
 from fedcmoo.problem import Transform
 from fedcmoo.randomness import numpy_generator
 from fedcmoo.validation import at_least_one, below_one
-
-Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images [n, ...] and their labels [n]."""
 
 VERSION = 2
 """Version in the name of the cached files: increase it whenever the composition changes."""
@@ -39,8 +36,8 @@ def source_files(folder: Path, data_set: str, train: bool) -> list[Path]:
     return sorted(source.glob("data_batch_*" if train else "test_batch*")) if source.is_dir() else [source]
 
 
-def load(folder: Path, data_set: str, train: bool) -> Labelled:
-    """The training or test part of "mnist", "fashion-mnist" or "cifar10"."""
+def load(folder: Path, data_set: str, train: bool) -> tuple[Images, IntArray]:
+    """Images [n, ...] and labels [n] of the training or test part of "mnist", "fashion-mnist" or "cifar10"."""
     if data_set == "cifar10":
         return load_cifar10(cifar10_source(folder), train)
     return load_idx_pair(*idx_files(folder, data_set, train))

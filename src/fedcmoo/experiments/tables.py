@@ -21,7 +21,7 @@ TEST_SHARE = 0.25
 """Share of each label's samples that is held out for testing."""
 
 
-class Table(NamedTuple):
+class TableData(NamedTuple):
     """The samples of a tabular data set.
 
     Attributes:
@@ -57,7 +57,7 @@ class TableProblem(ABC):
         positive(alpha=self.alpha)
 
     @abstractmethod
-    def table(self) -> Table:
+    def table(self) -> TableData:
         """All samples."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class TableProblem(ABC):
         """Distribute the training samples with these labels to the clients."""
         return dirichlet(labels, self.clients, self.alpha, rng)
 
-    def federate(self, seed: int) -> tuple[Table, IntArray, Partition]:
+    def federate(self, seed: int) -> tuple[TableData, IntArray, Partition]:
         """The table, its test samples, and the partition of the remaining samples."""
         table = self.table()
         rng = numpy_generator(seed, self.name, "split")

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from fedcmoo.config import RunConfig
 from fedcmoo.engines.local import Local
 from fedcmoo.flower.deploy import Deployment, DeploymentError
 from fedcmoo.flower.keys import write_keys
+from fedcmoo.flower.server import describe
 from fedcmoo.flower.template import write_app
 from fedcmoo.history import Record, read_history
 from fedcmoo.result import Result
@@ -55,23 +57,31 @@ def demo(config: RunConfig, nodes: int = 3, say: Callable[[str], None] = print, 
         timeout: seconds after which the run on Flower is aborted.
     """
     at_least_one(nodes=nodes)
-    with tempfile.TemporaryDirectory(prefix="fedcmoo-flower-") as name:
-        folder = Path(name)
-        app, out = folder / "app", folder / "out"
-        write_app(app, config)
-        start = time.monotonic()
-        write_keys(folder / "keys", nodes, ["localhost"])
-        say(f"starting a SuperLink and {nodes} SuperNodes on loopback, with TLS and a key for each node")
-        with Deployment(folder, nodes, keys=folder / "keys") as deployment:
-            run_app(deployment, app, {"folder": str(out)}, out, say, timeout)
-        seconds = time.monotonic() - start
-        say("all processes have ended; the same run in this process")
-        history = read_history(out / "history.jsonl")
-        model = safetensors.torch.load_file(out / "model.safetensors")
+    say(f"starting a SuperLink and {nodes} SuperNodes on loopback, with TLS and a key for each node")
+    model, history, seconds = run_on_flower(config, nodes, say, timeout, with_keys=True)
+    say("all processes have ended; the same run in this process")
     local = replace(config, engine=Local()).run()
     same_model = all(torch.equal(model[key], value) for key, value in local.model.state_dict().items())
     same_history = [r.without_time() for r in history] == [r.without_time() for r in local.history]
     return DemoResult(history, local, same_model and same_history, seconds)
+
+
+def run_on_flower(
+    config: RunConfig, nodes: int, say: Callable[[str], None], timeout: float, with_keys: bool = False
+) -> tuple[dict[str, Tensor], list[Record], float]:
+    """Run a configuration on a federation on loopback, with TLS and node authentication or without; returns the model's
+    state, the history, and the seconds from the start of the federation to its end."""
+    with tempfile.TemporaryDirectory(prefix="fedcmoo-flower-") as name:
+        folder = Path(name)
+        app, out, keys = folder / "app", folder / "out", folder / "keys" if with_keys else None
+        write_app(app, config)
+        start = time.monotonic()
+        if keys is not None:
+            write_keys(keys, nodes, ["localhost"])
+        with Deployment(folder, nodes, keys=keys) as deployment:
+            run_app(deployment, app, {"folder": str(out)}, out, say, timeout)
+        seconds = time.monotonic() - start
+        return safetensors.torch.load_file(out / "model.safetensors"), read_history(out / "history.jsonl"), seconds
 
 
 def run_app(
@@ -100,10 +110,3 @@ def run_app(
     if not (out / "result.json").exists():
         what = "did not succeed" if ended else f"took longer than {timeout:.0f} seconds"
         raise DeploymentError(f"the run on Flower {what}; its log:\n{deployment.log('run')}")
-
-
-def describe(record: Record) -> str:
-    """One line of text about a round."""
-    seconds = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in record.seconds.items() if phase != "server")
-    failures = f"; failed: {record.failures}" if record.failures else ""
-    return f"round {record.round}: {seconds}{failures}"

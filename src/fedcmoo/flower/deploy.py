@@ -1,7 +1,7 @@
 """A complete Flower federation on this machine, for demos, tests and benchmarks: SuperLink and SuperNodes on loopback.
 
-Everything is real except the distance. There are no outside connections, all files are in one folder, and all processes
-are ended, even if this one is killed.
+All parts are Flower's own. There are no outside connections, all files are in one folder, and all processes are ended,
+even if this one is killed.
 """
 
 import contextlib

@@ -58,7 +58,7 @@ loopback, behind nginx, which forwards only what nodes need: Flower's fleet inte
 def write_keys(folder: Path, nodes: int, hosts: Sequence[str], days: int = 365) -> list[Path]:
     """Write the certificates and keys for TLS and node authentication.
 
-    ca.crt, ca.key          the federation's own certificate authority; every node needs ca.crt, nobody ca.key
+    ca.crt, ca.key          the federation's own certificate authority; every node needs ca.crt, and none ca.key
     server.crt, server.key  the certificate of the SuperLink and its proxy, for `hosts` and for loopback
     node-0, node-0.pub, …   a key pair for each node (ECDSA P-384), the public one to register at the SuperLink
 
@@ -110,7 +110,7 @@ def commands(folder: Path, nodes: int, host: str, port: int = 8443, superlink: s
         f"    --ssl-ca-certfile {folder}/ca.crt --ssl-certfile {folder}/server.crt \\",
         f"    --ssl-keyfile {folder}/server.key --enable-supernode-auth",
         "",
-        f"# the server: what nodes reach (port {port}) is the nodes' interface alone",
+        f"# the server: through this proxy (port {port}), nodes reach only the nodes' interface",
         f"nginx -p {folder} -c nginx.conf",
         "",
         "# the operator's Flower configuration ($FLWR_HOME/config.toml, by default ~/.flwr/config.toml), on the server",

@@ -115,5 +115,11 @@ class PrintRounds(Callback):
     """Log a line for each round, which Flower writes to the run's log and `flwr run --stream` shows."""
 
     def after_round(self, record: Record) -> None:
-        seconds = ", ".join(f"{phase} {s:.1f} s" for phase, s in record.seconds.items())
-        print(f"round {record.round}: {seconds}; failures: {record.failures or 'none'}", flush=True)
+        print(describe(record), flush=True)
+
+
+def describe(record: Record) -> str:
+    """One line of text about a round."""
+    seconds = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in record.seconds.items() if phase != "server")
+    failures = f"; failed: {record.failures}" if record.failures else ""
+    return f"round {record.round}: {seconds}{failures}"

@@ -24,7 +24,7 @@ class Supervisor:
         self._process.stdin.write(f"{process.pid}\n".encode())
 
     def close(self) -> None:
-        """Nothing is left to end."""
+        """End the supervisor, once no process is left to end."""
         self._process.kill()
         self._process.communicate()
 

@@ -31,7 +31,7 @@ app = server_app(problem, method, stages=CONFIG.stages)
 '''
 
 TASK = '''\
-"""What all sides agree on: the problem and the method, here those of run.toml. Put your own in their place."""
+"""The problem and the method, the same on all sides: those of run.toml. Replace them with your own."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ clientapp = "{package}.client_app:app"
 README = """\
 # {package}: federated training with fedcmoo on Flower
 
-`{package}/task.py` says what the problem and the method are; the other two files need no change.
+`{package}/task.py` defines the problem and the method; the other two files need no change.
 On the server and on every node, install fedcmoo with its extra `flower`: `pip install ".[flower]"` in a clone of it.
 
 On the server, make certificates, a key for each node and the configuration of a proxy; the command prints how
@@ -97,8 +97,8 @@ fedcmoo flower keys keys --nodes 3 --host SERVER
 ```
 
 Give each site `ca.crt` and its own `node-N`. The SuperLink stays on loopback, since whoever reaches it can start
-runs; sites reach the proxy, which passes on nothing but the nodes' interface. To try the app on one machine without
-any of that: `fedcmoo flower demo`.
+runs; sites reach the proxy, which forwards only the nodes' interface. To try the app on one machine without any of
+that, use `fedcmoo flower demo`.
 
 Then the operator starts a run:
 
@@ -106,7 +106,7 @@ Then the operator starts a run:
 flwr run . federation --stream --run-config 'rounds=20 folder="/somewhere/on/the/server"'
 ```
 
-Goes on after a crash: the same with `resume=true` added.
+To continue after a crash, run the same command with `resume=true` added.
 """
 
 

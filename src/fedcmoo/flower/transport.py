@@ -99,7 +99,7 @@ class GridExchange:
                         self._arrived.put((node, message))
                         return
                 time.sleep(poll)
-        except Exception as error:  # Flower raises what it likes about bytes that are no message
+        except Exception as error:  # which of them Flower raises for invalid bytes is not documented
             self._arrived.put((node, error))
 
 

@@ -36,12 +36,12 @@ PRELOAD = ("fedcmoo.flower", "fedcmoo.config", "sklearn.datasets")
 STAND_IN = """\
 #!{python} -IS
 import json, os, socket, sys
-line = socket.socket(socket.AF_UNIX)
-line.connect({address!r})
-socket.send_fds(line, [b"."], [0, 1, 2])
-line.sendall(json.dumps([sys.argv, os.getcwd(), os.getpgrp(), dict(os.environ)]).encode())
-line.shutdown(socket.SHUT_WR)
-sys.exit(int(line.recv(16) or b"1"))  # the fork holds the other end
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({address!r})
+socket.send_fds(connection, [b"."], [0, 1, 2])
+connection.sendall(json.dumps([sys.argv, os.getcwd(), os.getpgrp(), dict(os.environ)]).encode())
+connection.shutdown(socket.SHUT_WR)
+sys.exit(int(connection.recv(16) or b"1"))  # the fork holds the other end
 """
 
 
@@ -74,12 +74,12 @@ class Warm:
         return node.returncode
 
     def _fork(self) -> int:
-        line, _ = self.listener.accept()
-        with line:
+        connection, _ = self.listener.accept()
+        with connection:
             fork = os.fork()
             if fork == 0:
                 self.listener.close()
-                _become(line, self._functions)
+                _become(connection, self._functions)
         return fork
 
 
@@ -108,15 +108,15 @@ def _function(command: str) -> Callable[[], Any]:
     return function
 
 
-def _become(line: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> Never:
+def _become(connection: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> Never:
     """Run the command in the fork, and exit with its exit code."""
     code = 1
     try:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_DFL)
-        for standard, given in enumerate(socket.recv_fds(line, 1, 3)[1]):
+        for standard, given in enumerate(socket.recv_fds(connection, 1, 3)[1]):
             os.dup2(given, standard)
-        with line.makefile("rb") as reader:
+        with connection.makefile("rb") as reader:
             sys.argv, folder, group, env = json.loads(reader.read())
         with contextlib.suppress(PermissionError):  # in another session; otherwise one signal reaches both
             os.setpgid(0, group)
@@ -130,7 +130,7 @@ def _become(line: socket.socket, functions: Mapping[str, Callable[[], Any]]) -> 
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):
-            line.sendall(str(code).encode())
+            connection.sendall(str(code).encode())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -24,7 +24,7 @@ class FedCMOOT(FedCMOO):
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.
     """
 
-    title: ClassVar[str] = "FedCMOO as the theorem has it: an unbiased Gram matrix, one weight step a round"
+    title: ClassVar[str] = "FedCMOO as in the theorem: an unbiased Gram matrix, one weight step a round"
     display_name = "FedCMOO-T"
 
     gram: Named[Gram] = registered(Unbiased(), GRAMS)

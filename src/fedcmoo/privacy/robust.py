@@ -51,9 +51,11 @@ class RobustMean(Stage):
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
         for stage in stages:
             if isinstance(stage, Secure):
-                raise ValueError("a robust mean needs single replies, but secure sums hide them; take one of both")
+                raise ValueError(
+                    "a robust mean needs single replies, but secure sums hide them; use only one of the two"
+                )
             if isinstance(stage, Noise):
-                raise ValueError("the noise of privacy is for sums, not for a robust mean; take one of both")
+                raise ValueError("the noise of privacy is for sums, not for a robust mean; use only one of the two")
         if problem.weights != "equal" or problem.shares_here():
             raise ValueError(EQUAL)
         self.mean(torch.zeros(n, 1))

@@ -15,7 +15,7 @@ from fedcmoo.reproduce.estimate import estimate
 from fedcmoo.reproduce.outcome import Made, Outcome
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import PAGE, write_interactive, write_summary
-from fedcmoo.reproduce.targets import TARGETS, Target
+from fedcmoo.reproduce.targets import TARGETS, PaperTarget
 from fedcmoo.runs import Runs
 from fedcmoo.settings import SettingsError, suggestion, write_toml
 
@@ -47,7 +47,7 @@ class PlannedRun:
     impossible: str = ""
 
 
-def choose(names: Iterable[str]) -> list[Target]:
+def choose(names: Iterable[str]) -> list[PaperTarget]:
     """The targets of these names; "all" is all of them."""
     chosen = list(dict.fromkeys(names))
     for name in chosen:
@@ -56,7 +56,7 @@ def choose(names: Iterable[str]) -> list[Target]:
     return [target() for name, target in TARGETS.items() if name in chosen or "all" in chosen]
 
 
-def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[PlannedRun]:
+def planned(targets: Sequence[PaperTarget], study: Study, runs: Runs) -> list[PlannedRun]:
     """All runs that the targets need, each once, and the parts that no run can be planned for."""
     found: dict[Path, PlannedRun] = {}
     impossible: list[PlannedRun] = []
@@ -84,7 +84,7 @@ def planned(targets: Sequence[Target], study: Study, runs: Runs) -> list[Planned
 
 
 def reproduce(
-    targets: Sequence[Target], study: Study, out: Path, runs: Runs, say: Callable[[str], None] = log.info
+    targets: Sequence[PaperTarget], study: Study, out: Path, runs: Runs, say: Callable[[str], None] = log.info
 ) -> dict[str, str]:
     """Make the targets, and after each of them update the summary and the page of the whole folder.
 
@@ -123,7 +123,7 @@ def reproduce(
     return failures
 
 
-def make(target: Target, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
+def make(target: PaperTarget, study: Study, runs: Runs, say: Callable[[str], None]) -> Outcome:
     """Make one target: its runs, then its results."""
     results, failures = {}, {}
     for part in target.parts:

@@ -159,10 +159,5 @@ def step_sizes(L: float, K: int, M: int, T: int) -> dict[str, Any]:
         "client_lr": 1 / (L * K * math.sqrt(K * T)),
         "server_lr": math.sqrt(K),
         "local_steps": K,
-        "weights": {
-            "name": "find-weights",
-            "beta": 1 / (M * math.sqrt(T)),
-            "iterations": 1,
-            "scale_free": False,
-        },
+        "weights": {"name": "find-weights", "beta": 1 / (M * math.sqrt(T)), "iterations": 1, "scale_free": False},
     }

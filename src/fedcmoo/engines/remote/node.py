@@ -20,7 +20,7 @@ from fedcmoo.engines.remote.protocol import (
     largest_message,
     share_text,
 )
-from fedcmoo.engines.remote.store import CachingWorker, Identity, Memories, ModelCache, NodeStore
+from fedcmoo.engines.remote.store import CachingWorker, Memories, ModelCache, NodeIdentity, NodeStore
 from fedcmoo.failures import DivergedError
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.ownership import Share
@@ -58,7 +58,7 @@ class Node:
         self.worker = CachingWorker(problem, channels, seed=0, device=device)
         self.store = NodeStore(folder)
         self.worker.cache = ModelCache(self.store.folder("cache", cache).path)
-        self.identity = Identity(self.store.path)
+        self.identity = NodeIdentity(self.store.path)
         secure = secure_of(channels)
         if secure is not None:
             from fedcmoo.privacy.secure.party import Party, Peers  # needs the extra `privacy`

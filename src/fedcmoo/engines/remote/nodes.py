@@ -143,7 +143,7 @@ class NodeRegistry:
                     self._enter(node, outcome)
                 except (BadMessageError, ValueError) as error:
                     self.refused[node] = bounded(str(error))
-                    log.warning("node %d takes no part: %s", node, self.refused[node])
+                    log.warning("node %d is refused: %s", node, self.refused[node])
 
     def _enter(self, node: int, outcome: Outcome) -> None:
         if isinstance(outcome, str):
@@ -157,7 +157,7 @@ class NodeRegistry:
         if taken:
             raise BadMessageError(
                 f"client {taken[0]} belongs to the node with key {self._key_of[taken[0]][:16]}…, "
-                f"but one with key {info.key[:16]}… claims it"
+                f"but a node with key {info.key[:16]}… claims it"
             )
         shares = [read_share(text, self.problem.M) for text in info.shares]
         if len(shares) != len(clients):

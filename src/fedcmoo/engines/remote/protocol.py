@@ -2,7 +2,7 @@
 
 A request carries the ids of the clients it is for, the messages to their contributions and, unless the node has it, the
 model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in the
-safetensors format; nothing is pickled. Both sides check what they receive: anything else than the expected form raises
+safetensors format; nothing is pickled. Both sides check what they receive: anything but the expected form raises
 `BadMessageError`.
 """
 
@@ -195,7 +195,7 @@ def check_version(values: Mapping[str, Value]) -> None:
 
 
 def check_digest(text: str) -> str:
-    """A digest of `store.digest`, which becomes part of a file's name."""
+    """The digest of a client's memory, checked, since it becomes part of a file's name."""
     if len(text) != 32 or not set(text) <= set("0123456789abcdef"):
         raise BadMessageError(f"a digest must be 32 hexadecimal digits, but is {text!r:.80}")
     return text

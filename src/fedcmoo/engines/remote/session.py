@@ -21,6 +21,7 @@ from fedcmoo.engines.remote.protocol import Answer, NodeRequest, largest_message
 from fedcmoo.evaluation import Scores
 from fedcmoo.failures import ClientFailedError, FailureRule
 from fedcmoo.messages import DIGEST, BadMessageError, Message
+from fedcmoo.optional import require
 from fedcmoo.ownership import Share, scales, unequal
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes
@@ -45,6 +46,7 @@ class Remote:
     start_deadline: float = 120.0
 
     def __post_init__(self) -> None:
+        require("cryptography", "privacy")
         positive(deadline=self.deadline, start_deadline=self.start_deadline)
 
     def start(self, problem: Problem, channels: Channels, seed: int, sizes: Sizes) -> RemoteSession:

@@ -18,18 +18,21 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import safetensors.torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedcmoo.files import reading, remove_unfinished, write_atomically
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import Message
+from fedcmoo.optional import require
 from fedcmoo.parameters import State
-from fedcmoo.privacy.secure import keys
 from fedcmoo.worker import Request, Worker
+
+if TYPE_CHECKING:
+    from fedcmoo.privacy.secure.keys import NodeKey
 
 DAY = 24 * 3600
 IDENTITY = "identity.key"
@@ -144,19 +147,20 @@ class CachingWorker(Worker):
         return result
 
 
-class Identity:
+class NodeIdentity:
     """The Ed25519 key of a node, in a file that only its user can read; created there if there is none."""
 
     def __init__(self, folder: Path) -> None:
+        private_key = require("cryptography.hazmat.primitives.asymmetric.ed25519", "privacy").Ed25519PrivateKey
         path = folder / IDENTITY
         if not path.exists():
             with tempfile.NamedTemporaryFile(dir=folder) as file:  # only its user can read it
-                file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+                file.write(private_key.generate().private_bytes_raw())
                 file.flush()
                 with contextlib.suppress(FileExistsError):  # another process of this node was faster
                     os.link(file.name, path)  # the complete key, or none
         with reading(path):
-            self.key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+            self.key: NodeKey = private_key.from_private_bytes(path.read_bytes())
 
     @property
     def public(self) -> str:
@@ -170,6 +174,8 @@ class Identity:
 
 def is_signed(public: str, text: str, signature: str) -> bool:
     """Whether the owner of a public key signed a text."""
+    from fedcmoo.privacy.secure import keys  # needs the extra `privacy`
+
     try:
         return keys.is_signed(bytes.fromhex(public), text.encode(), bytes.fromhex(signature))
     except ValueError:

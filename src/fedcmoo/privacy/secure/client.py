@@ -10,7 +10,7 @@ import torch
 from fedcmoo.messages import BadMessageError, Message
 from fedcmoo.privacy.secure.keys import SEED, NodeKey, agree, decrypt, encrypt, new_seed, public_key
 from fedcmoo.privacy.secure.masks import Words, own_mask, pack, pair_mask
-from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, Session, from_message, to_message
+from fedcmoo.privacy.secure.protocol import KEYS, PublicKeys, SumSession, from_message, to_message
 from fedcmoo.privacy.secure.sharing import SHARE, split
 
 PHASES = ("advertise", "share", "mask", "unmask", "do nothing")
@@ -19,7 +19,7 @@ PHASES = ("advertise", "share", "mask", "unmask", "do nothing")
 class SecureClient:
     """Client i of a node in one session: advertise, share, mask, unmask, each of them once and in this order."""
 
-    def __init__(self, session: Session, i: int, node: NodeKey) -> None:
+    def __init__(self, session: SumSession, i: int, node: NodeKey) -> None:
         self.session, self.i, self._node = session, i, node
         self._encryption, self._pair, self._own = new_seed(), new_seed(), new_seed()
         self._keys: dict[int, PublicKeys] = {}
@@ -46,7 +46,7 @@ class SecureClient:
         )
 
     @classmethod
-    def load(cls, session: Session, i: int, node: NodeKey, saved: Message) -> SecureClient:
+    def load(cls, session: SumSession, i: int, node: NodeKey, saved: Message) -> SecureClient:
         """Restore the client from the state that `save` returned."""
         client = cls(session, i, node)
         seeds = from_message(saved.part("seeds"), SEED, "the saved state")

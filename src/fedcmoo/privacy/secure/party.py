@@ -14,7 +14,16 @@ from fedcmoo.messages import BadMessageError, Field, Message, check
 from fedcmoo.privacy.secure.client import SecureClient
 from fedcmoo.privacy.secure.codes import SumCode
 from fedcmoo.privacy.secure.keys import NodeKey
-from fedcmoo.privacy.secure.protocol import ID, KEYS, SHARES, PublicKeys, Session, from_bytes, from_message, to_message
+from fedcmoo.privacy.secure.protocol import (
+    ID,
+    KEYS,
+    SHARES,
+    PublicKeys,
+    SumSession,
+    from_bytes,
+    from_message,
+    to_message,
+)
 from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.randomness import generator
 from fedcmoo.rounds import Sizes
@@ -115,7 +124,7 @@ class Party:
         """
         id, message = message.take("session", Field((ID,), torch.uint8), SERVER)
         nodes = tuple(bytes.fromhex(key) for key in self.secure.nodes)
-        session = Session(id.numpy().tobytes(), self.secure.smallest, nodes)
+        session = SumSession(id.numpy().tobytes(), self.secure.smallest, nodes)
         name, token = f"secure-{i}", session.id.hex()
         if trip == "advertise":
             check(message, {}, SERVER)

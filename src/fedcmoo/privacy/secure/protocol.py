@@ -27,7 +27,7 @@ class SecureSumError(TooFewRepliesError):
 
 
 @dataclass(frozen=True)
-class Session:
+class SumSession:
     """One secure sum.
 
     Args:
@@ -85,7 +85,7 @@ class PublicKeys:
     signature: bytes
 
     @classmethod
-    def sign(cls, session: Session, i: int, keys: tuple[bytes, bytes, bytes], node: NodeKey) -> PublicKeys:
+    def sign(cls, session: SumSession, i: int, keys: tuple[bytes, bytes, bytes], node: NodeKey) -> PublicKeys:
         """The keys of client i, signed."""
         public = node.public_key().public_bytes_raw()
         return cls(*keys, public, signature=node.sign(_signed_bytes(session, i, *keys, public)))
@@ -100,7 +100,7 @@ class PublicKeys:
         encryption, pair, own, node = (data[start : start + PUBLIC] for start in range(0, 4 * PUBLIC, PUBLIC))
         return cls(encryption, pair, own, node, signature=data[4 * PUBLIC :])
 
-    def check(self, session: Session, i: int) -> None:
+    def check(self, session: SumSession, i: int) -> None:
         """Raise `BadMessageError` unless client i's node signed these keys for this session."""
         lengths = [len(part) for part in (self.encryption, self.pair, self.own, self.node, self.signature)]
         if lengths != [PUBLIC, PUBLIC, PUBLIC, PUBLIC, SIGNATURE]:
@@ -112,7 +112,7 @@ class PublicKeys:
             raise BadMessageError(f"client {i}: the public keys must be signed by its node, but are not")
 
 
-def _signed_bytes(session: Session, i: int, *keys: bytes) -> bytes:
+def _signed_bytes(session: SumSession, i: int, *keys: bytes) -> bytes:
     return b"".join((b"fedcmoo secure sum\0", struct.pack(">QQ", len(session.id), i), session.id, *keys))
 
 

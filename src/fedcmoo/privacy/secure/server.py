@@ -7,7 +7,7 @@ import numpy as np
 from fedcmoo.messages import BadMessageError
 from fedcmoo.privacy.secure.keys import public_key
 from fedcmoo.privacy.secure.masks import Words, own_mask, pair_mask, unpack
-from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError, Session
+from fedcmoo.privacy.secure.protocol import PublicKeys, SecureSumError, SumSession
 from fedcmoo.privacy.secure.sharing import SHARE, combine
 
 
@@ -19,7 +19,7 @@ class SecureServer:
     `keys` are the checked keys of all clients that advertised; a client has `count` codes, words of `bits` bits.
     """
 
-    def __init__(self, session: Session, keys: Mapping[int, PublicKeys], count: int, bits: int) -> None:
+    def __init__(self, session: SumSession, keys: Mapping[int, PublicKeys], count: int, bits: int) -> None:
         self.session, self.count, self.bits = session, count, bits
         self._keys = dict(keys)
         self._check_count(self._keys, "advertise")

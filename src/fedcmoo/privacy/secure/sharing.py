@@ -24,7 +24,7 @@ ORDER = 2**16 - 1
 POLYNOMIAL = 0x1100B
 """x^16 + x^12 + x^3 + x + 1, of which x is a primitive root."""
 
-Field = NDArray[np.uint16]
+Elements = NDArray[np.uint16]
 """Elements of GF(2^16)."""
 
 
@@ -57,7 +57,7 @@ def combine(shares: Mapping[int, Mapping[int, bytes]], clients: Sequence[int], t
     return {i: seed.astype("<u2").tobytes() for i, seed in zip(owners, seeds, strict=True)}
 
 
-def multiply(a: Field, b: Field) -> Field:
+def multiply(a: Elements, b: Elements) -> Elements:
     """Products in the field, with broadcasting.
 
     >>> multiply(np.array([2], dtype=np.uint16), np.array([2**15], dtype=np.uint16)).tolist()  # x x^15 = x^16
@@ -68,23 +68,23 @@ def multiply(a: Field, b: Field) -> Field:
     return np.where((a == 0) | (b == 0), np.uint16(0), product)
 
 
-def _at_zero(points: Field) -> Field:
+def _at_zero(points: Elements) -> Elements:
     """λ_j = Π_{m ≠ j} p_m / (p_m - p_j), with which Σ_j λ_j f(p_j) = f(0)."""
     powers, logarithms = _tables()
     logs = logarithms[points].astype(np.int64)
     others = ~np.eye(len(points), dtype=bool)
     differences = logarithms[points[:, None] ^ points[None, :]].astype(np.int64)
     exponents = ((logs[None, :] - differences) * others).sum(axis=1) % ORDER
-    weights: Field = powers[exponents]
+    weights: Elements = powers[exponents]
     return weights
 
 
-def _field(data: bytes) -> Field:
+def _field(data: bytes) -> Elements:
     return np.frombuffer(data, dtype="<u2").astype(np.uint16)
 
 
 @cache
-def _tables() -> tuple[Field, Field]:
+def _tables() -> tuple[Elements, Elements]:
     """The powers of x, for two cycles, and the logarithms of all elements; that of 0 has no meaning."""
     powers, element = np.empty(2 * ORDER, dtype=np.uint16), 1
     for k in range(ORDER):

@@ -66,7 +66,7 @@ class Secure(Stage):
 
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
         if any(isinstance(stage, QuantileClip) for stage in stages):
-            raise ValueError("secure sums need a bound that stays, but that of privacy.quantile does not; leave it out")
+            raise ValueError("secure sums need a constant bound, but that of privacy.quantile changes; leave it out")
         if problem.client_test is not None:
             raise ValueError("secure sums hide the scores of single clients, but the problem has client_test data")
         if n < self.smallest:

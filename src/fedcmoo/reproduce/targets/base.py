@@ -1,4 +1,4 @@
-"""What a target is: one table or figure of the paper."""
+"""The base class of targets, each of which is one table or figure of the paper, and what several of them share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -8,20 +8,20 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig, falls_short, scale_line
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 from fedcmoo.runs import NotMeasuredError, Runs
 
 Plan = Mapping[str, Sequence[StudyConfig]]
 """By label (a method, mostly), one configuration for each seed."""
 
-Results = Mapping[str, Labelled]
+Results = Mapping[str, SavedRuns]
 """Runs by part (a problem, mostly) and label, of the parts that could be made."""
 
 
-class Target(ABC):
+class PaperTarget(ABC):
     """A table or figure: which runs it needs, and what it makes of them.
 
-    Parts fail by themselves: where the data of one problem is missing, the others are made.
+    A part that cannot be made, for example because its data are missing, does not affect the others.
     """
 
     name: ClassVar[str]
@@ -51,7 +51,7 @@ class Target(ABC):
         of_own, of_full = ({part: plan[part][label] for part, label in first.items()} for plan in (own, full))
         return scale_line(of_own, of_full, missing, all(self.is_full(study, part) for part in own))
 
-    def results(self, study: Study, part: str, runs: Runs) -> Labelled:
+    def results(self, study: Study, part: str, runs: Runs) -> SavedRuns:
         """The runs of a part. Whatever is not there yet is made, unless `runs` are to be finished ones only."""
         plan = self.plan(study, part)
         if not runs.only_finished:
@@ -75,7 +75,7 @@ class Target(ABC):
         return f"; not measured yet: {'; '.join(missing)}" if missing else ""
 
 
-Entry = tuple[str, str, Sequence[CsvRow]]
+TableEntry = tuple[str, str, Sequence[CsvRow]]
 """Our number, the paper's, and the rows of the CSV file behind ours."""
 
 
@@ -85,7 +85,7 @@ def beside_paper(
     what: str,
     labels: Iterable[str],
     parts: Collection[str],
-    entry: Callable[[str, str], Entry],
+    entry: Callable[[str, str], TableEntry],
     note: str,
 ) -> Table:
     """A table with a row for each label, and for each part a column with our numbers and one with the paper's."""
@@ -96,7 +96,7 @@ def beside_paper(
     return Table(name, title, header, rows, records, note)
 
 
-def of_parts(results: Results, measure: Callable[[str, Labelled], dict[str, list[float]]]) -> dict[str, list[float]]:
+def of_parts(results: Results, measure: Callable[[str, SavedRuns], dict[str, list[float]]]) -> dict[str, list[float]]:
     """The measurements of all parts together."""
     return {name: values for part, runs in results.items() for name, values in measure(part, runs).items()}
 
@@ -124,7 +124,7 @@ def same_seeds(*labels: Sequence[SavedRun]) -> list[tuple[SavedRun, ...]]:
     return [(run, *(other[seed] for other in others)) for seed, run in first.items() if all(seed in o for o in others)]
 
 
-def accuracies(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> Entry:
+def accuracies(part: str, label: str, runs: Sequence[SavedRun], paper: Sequence[float] | None) -> TableEntry:
     """The final accuracies of two objectives as an entry of a table."""
     return pair_cell(runs), pair_text(paper), accuracy_records(part, label, runs, paper)
 

@@ -10,12 +10,12 @@ from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS, TABLE1
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent, same_seeds
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, differences, mean_percent, same_seeds
 from fedcmoo.reproduce.targets.tables import METHODS
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 
-class Curves(Target):
+class Curves(PaperTarget):
     name: ClassVar[str] = "curves"
     title: ClassVar[str] = "Figure 1 and appendix E.1: learning curves"
     parts: ClassVar[tuple[str, ...]] = (*TABLE1, "celeba", "celeba5")
@@ -26,10 +26,7 @@ class Curves(Target):
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         charts = [_chart(metric, results, note) for metric in ("accuracy", "loss")]
-        charts += [
-            weights_chart(part, {k: v for k, v in runs.items() if k != "FedAvg"}, note)
-            for part, runs in results.items()
-        ]
+        charts += [weights_chart(p, moving, note) for p, runs in results.items() if (moving := with_weights(runs))]
         measured = {}
         for part, runs in results.items():
             fedcmoo, fsmgda, pref = (runs.get(label, ()) for label in ("FedCMOO", "FSMGDA", "FedCMOO-Pref"))
@@ -39,6 +36,11 @@ class Curves(Target):
             if part not in TABLE1:  # whose accuracies are the table's claims
                 measured[f"final-accuracy-{part}"] = differences(fedcmoo, fsmgda, mean_percent)
         return Made(charts=charts, measured=measured)
+
+
+def with_weights(runs: SavedRuns) -> SavedRuns:
+    """The runs of methods that change the weights."""
+    return {label: same for label, same in runs.items() if any(r.weights != same[0].weights for r in same[0].history)}
 
 
 def lead(first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
@@ -66,7 +68,7 @@ def _chart(metric: str, results: Results, note: str) -> Chart:
     return Chart(f"curves-{metric}", f"Mean test {metric} of all objectives", see, panels, note)
 
 
-class Radial(Target):
+class Radial(PaperTarget):
     name: ClassVar[str] = "radial"
     title: ClassVar[str] = "Appendix E.2: final losses of all objectives of CelebA"
     parts: ClassVar[tuple[str, ...]] = ("celeba", "celeba5")
@@ -86,7 +88,7 @@ class Radial(Target):
         return Made(charts=[Chart("radial", "Final test losses", see, panels, note)], measured=measured)
 
 
-def radial_panel(title: str, runs: Labelled) -> Panel:
+def radial_panel(title: str, runs: SavedRuns) -> Panel:
     """The final losses of every method, an objective a spoke, means over seeds."""
     lines = [
         Line(label, {}, np.mean([run.values("loss") for run in same], axis=0).tolist()) for label, same in runs.items()
@@ -94,7 +96,7 @@ def radial_panel(title: str, runs: Labelled) -> Panel:
     return Panel(title, "test loss", lines, spokes=list(next(iter(runs.values()))[0].scores))
 
 
-def _excess(runs: Labelled) -> list[float]:
+def _excess(runs: SavedRuns) -> list[float]:
     """FSMGDA's mean loss above FedCMOO's, in percent, seed by seed."""
     pairs = zip(runs["FSMGDA"], runs["FedCMOO"], strict=True)
     return [100 * (a.mean("loss") / b.mean("loss") - 1) for a, b in pairs]

@@ -7,9 +7,9 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper, pair_text, percent
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, TableEntry, beside_paper, pair_text, percent
 from fedcmoo.reproduce.targets.tables import LABELS, METHODS
-from fedcmoo.run import Labelled
+from fedcmoo.run import SavedRuns
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
 """The claim that a method has the smallest Δ_M of the paper's three."""
@@ -21,7 +21,7 @@ def alone(study: Study, problem: str) -> dict[str, list[StudyConfig]]:
     return {f"alone {k}": study.configs(problem, "fedavg", {"method": {"weights": w}}) for k, w in enumerate(one_hot)}
 
 
-class DeltaM(Target):
+class DeltaM(PaperTarget):
     name: ClassVar[str] = "delta-m"
     title: ClassVar[str] = "Appendix E.3: what training together costs, Δ_M"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
@@ -41,17 +41,17 @@ class DeltaM(Target):
         return Made([_delta_table(values, note), _single_table(results, note)], measured=measured)
 
 
-def _single(runs: Labelled, seed: int) -> list[float]:
+def _single(runs: SavedRuns, seed: int) -> list[float]:
     """Each objective's accuracy in percent when it is trained alone."""
     return [percent(runs[f"alone {k}"][seed])[k] for k in range(2)]
 
 
-def _delta(runs: Labelled, label: str) -> list[float]:
+def _delta(runs: SavedRuns, label: str) -> list[float]:
     return [delta_m(percent(run), _single(runs, n), [True, True]) for n, run in enumerate(runs[label])]
 
 
 def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
-    def entry(part: str, label: str) -> Entry:
+    def entry(part: str, label: str) -> TableEntry:
         ours, paper = values[part][label], DELTA_M[part].get(label)
         row = {"experiment": part, "method": label}
         records: list[CsvRow] = [{**row, "run": n, "delta_m": value, "paper": paper} for n, value in enumerate(ours)]

@@ -10,15 +10,15 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Plan, Results, Target, differences, mean_percent
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, differences, mean_percent
+from fedcmoo.run import SavedRun, SavedRuns
 
 SMALL, FULL = (2, 10, 20), (2, 5, 10, 20, 40)
 """Local steps; 10 is what all other runs have."""
 LABELS = ("FedCMOO", "FSMGDA")
 
 
-class Drift(Target):
+class DriftFigure(PaperTarget):
     name: ClassVar[str] = "drift"
     title: ClassVar[str] = "Figure 2: drift with the number of local steps"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
@@ -52,7 +52,7 @@ def _accuracies(runs: Sequence[SavedRun]) -> list[float]:
     return [mean_percent(run) for run in runs]
 
 
-def _line(runs: Labelled, label: str, steps: Sequence[int]) -> Line:
+def _line(runs: SavedRuns, label: str, steps: Sequence[int]) -> Line:
     values = [_accuracies(runs[f"{label} {K}"]) for K in steps]
     several = len(values[0]) > 1
     return Line(

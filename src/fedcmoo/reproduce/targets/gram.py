@@ -16,7 +16,7 @@ from fedcmoo.reproduce.claims import all_claims
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Entry, Plan, Results, Target, beside_paper
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, TableEntry, beside_paper
 from fedcmoo.run import RESULT, SavedRun
 
 SMALL_ROUNDS, SMALL_EVERY = 20, 4
@@ -33,7 +33,7 @@ GAPS = {
 """By claim, the estimator that should be worse and the one that should be better."""
 
 
-class Gram(Target):
+class GramTable(PaperTarget):
     name: ClassVar[str] = "gram"
     title: ClassVar[str] = "Appendix B: errors of Gram estimators"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist", "cifar10-mnist", "celeba")
@@ -69,7 +69,7 @@ def _measure(part: str, benches: Sequence[GramBench]) -> dict[str, list[float]]:
 
 
 def _table(benches: dict[str, list[GramBench]], note: str) -> Table:
-    def entry(part: str, estimator: str) -> Entry:
+    def entry(part: str, estimator: str) -> TableEntry:
         paper = PAPER.get(estimator, {}).get(part)
         ours = [error for bench in benches[part] if (error := at_d(bench, estimator)) is not None]
         records: list[CsvRow] = [

@@ -12,7 +12,7 @@ from fedcmoo.reproduce.measuring import WAYS
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import PROBLEMS
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.run import SavedRun
 
 WINDOW = 40
@@ -23,7 +23,7 @@ QUANTITIES = {"loss reduction": 1.0, "accuracy gain": 100.0}
 """What is measured, and the factor for its unit."""
 
 
-class LocalProgress(Target):
+class LocalProgressFigure(PaperTarget):
     name: ClassVar[str] = "local-progress"
     title: ClassVar[str] = "Appendix E.4: progress of local training within a round"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")

@@ -15,10 +15,10 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import HARD, PROBLEMS
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.targets.curves import lead
 from fedcmoo.reproduce.targets.delta_m import alone
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
@@ -26,7 +26,7 @@ MINIMUM = "minimum weight"
 """Equal preferences with a minimum weight, as Table 1 has them."""
 
 
-class Preferences(Target):
+class Preferences(PaperTarget):
     name: ClassVar[str] = "preferences"
     title: ClassVar[str] = "Figure 4: losses for a range of preferences"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
@@ -64,7 +64,7 @@ class Preferences(Target):
         return Made([_table(results, ratios, note)], [chart], measured)
 
 
-def _front(problem: str, runs: Labelled, ratios: Sequence[str]) -> Front:
+def _front(problem: str, runs: SavedRuns, ratios: Sequence[str]) -> Front:
     points = [Point(text, _mean(runs[text]), parse_ratio(text), runs[text][0].folder) for text in ratios]
     single = [Point(f"alone {k}", _mean(runs[f"alone {k}"]), (), runs[f"alone {k}"][0].folder) for k in range(2)]
     guess = (math.log(10), math.log(10))  # the loss of a guess among ten classes
@@ -80,25 +80,25 @@ def _mean(runs: Sequence[SavedRun]) -> Scores:
     }
 
 
-def _follows(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
+def _follows(runs: SavedRuns, ratios: Sequence[str], seed: int) -> float:
     """Rank correlation of the ratios F_2 / F_1 with those asked for, r_1 / r_2."""
     asked = [first / second for first, second in map(parse_ratio, ratios)]
     losses = [runs[text][seed].values("loss") for text in ratios]
     return float(spearmanr(asked, [second / first for first, second in losses]).statistic)
 
 
-def angles(runs: Labelled, ratios: Sequence[str], seed: int) -> list[float]:
+def angles(runs: SavedRuns, ratios: Sequence[str], seed: int) -> list[float]:
     """Between losses and the rays asked for, in degrees."""
     return [angle(runs[text][seed].values("loss"), parse_ratio(text)) for text in ratios]
 
 
-def _met(runs: Labelled, ratios: Sequence[str], seed: int) -> float:
+def _met(runs: SavedRuns, ratios: Sequence[str], seed: int) -> float:
     """Half the mean angle between neighbouring rays, minus the mean angle to the losses' own rays."""
     rays = [math.degrees(math.atan2(first, second)) for first, second in map(parse_ratio, ratios)]
     return (max(rays) - min(rays)) / (len(rays) - 1) / 2 - float(np.mean(angles(runs, ratios, seed)))
 
 
-def _distances(runs: Labelled, ratios: Sequence[str], seed: int) -> list[float]:
+def _distances(runs: SavedRuns, ratios: Sequence[str], seed: int) -> list[float]:
     """How far above single-objective training the nearer of the two losses is."""
     limits = [runs[f"alone {k}"][seed].values("loss")[k] for k in range(2)]
     return [min(np.subtract(runs[text][seed].values("loss"), limits)) for text in ratios]

@@ -11,15 +11,15 @@ from fedcmoo.report.run_charts import curve_lines, mean_of, weights_chart
 from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.targets.curves import loss_lead, radial_panel
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
 MODELS = "uploaded data / (model size × clients per round)"
 
 
-class QM9(Target):
+class QM9Figure(PaperTarget):
     name: ClassVar[str] = "qm9"
     title: ClassVar[str] = "Figure 3 and appendix E.5: eleven properties of molecules"
     parts: ClassVar[tuple[str, ...]] = ("qm9",)
@@ -55,13 +55,13 @@ class QM9(Target):
         return Made([_table(runs, note)], charts, _measure(runs))
 
 
-def model_bytes(runs: Labelled) -> float:
+def model_bytes(runs: SavedRuns) -> float:
     """The bytes of one model: what a client of FSMGDA uploads for each objective."""
     record = runs["FSMGDA"][0].history[0]
     return sum(record.up.values()) / len(record.cohort) / len(record.weights)
 
 
-def _in_models(line: Line, runs: Labelled) -> Line:
+def _in_models(line: Line, runs: SavedRuns) -> Line:
     """With the upload of a client in models, as the paper's figure has it."""
     run = runs[line.label][0]
     scale = model_bytes(runs) * len(run.history[0].cohort) / 1e6
@@ -75,7 +75,7 @@ def _at_upload(run: SavedRun, uploaded: float) -> float | None:
     return float(np.interp(uploaded, at, run.curve("loss"))) if at[0] <= uploaded <= at[-1] else None
 
 
-def _measure(runs: Labelled) -> dict[str, Sequence[float]]:
+def _measure(runs: SavedRuns) -> dict[str, Sequence[float]]:
     fsmgda, fedcmoo, pref = (runs[label] for label in ("FSMGDA", "FedCMOO", "FedCMOO-Pref"))
 
     def same_upload(ours: Sequence[SavedRun]) -> list[float]:
@@ -95,7 +95,7 @@ def _measure(runs: Labelled) -> dict[str, Sequence[float]]:
     }
 
 
-def _table(runs: Labelled, note: str) -> Table:
+def _table(runs: SavedRuns, note: str) -> Table:
     names = list(runs["FedCMOO"][0].scores)
     rows: list[list[str]] = []
     records: list[CsvRow] = []

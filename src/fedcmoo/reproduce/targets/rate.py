@@ -1,4 +1,4 @@
-"""Corollary 1: the average squared norm of the weighted gradient falls as 1/sqrt(T), whatever M is."""
+"""Corollary 1: the average squared norm of the weighted gradient falls as 1/sqrt(T), for any M."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from fedcmoo.report.table import CsvRow, Table, mean_and_spread
 from fedcmoo.reproduce.measuring import NOTE, step_sizes
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study, StudyConfig
-from fedcmoo.reproduce.targets.base import Plan, Results, Target
+from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.valleys import Valleys
-from fedcmoo.run import Labelled, SavedRun
+from fedcmoo.run import SavedRun, SavedRuns
 
 LOCAL_STEPS = 3
 SPACING = 0.1
@@ -27,7 +27,7 @@ SEEDS = (0, 1, 2, 3, 4)
 """Unless others are asked for: runs are short, and their averages vary."""
 
 
-class Rate(Target):
+class Rate(PaperTarget):
     name: ClassVar[str] = "rate"
     title: ClassVar[str] = "Corollary 1: the rate of convergence"
     parts: ClassVar[tuple[str, ...]] = (Valleys.name,)
@@ -124,7 +124,7 @@ def _expected(values: dict[int, list[float]]) -> Line:
 
 
 def _table(
-    runs: Labelled,
+    runs: SavedRuns,
     falling: dict[int, list[float]],
     frozen: dict[int, list[float]],
     growing: dict[int, list[float]],

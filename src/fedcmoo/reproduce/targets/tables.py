@@ -6,15 +6,16 @@ the first objective, which has the l2 loss; the table has CIFAR10+MNIST, and Fed
 
 from typing import ClassVar
 
+from fedcmoo import methods
 from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1, TABLE2
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
-    Entry,
+    PaperTarget,
     Plan,
     Results,
-    Target,
+    TableEntry,
     accuracies,
     accuracy_records,
     beside_paper,
@@ -25,13 +26,13 @@ from fedcmoo.reproduce.targets.base import (
     percent,
     same_seeds,
 )
-from fedcmoo.run import Labelled
+from fedcmoo.run import SavedRuns
 
 METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
-LABELS = ("FSMGDA", "FedCMOO", "FedCMOO-Pref", "FedAvg")
+LABELS = tuple(methods.METHODS[name].label() for name in METHODS)
 
 
-class Table1(Target):
+class Table1(PaperTarget):
     name: ClassVar[str] = "table1"
     title: ClassVar[str] = "Table 1: final test accuracy with two objectives"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
@@ -41,7 +42,7 @@ class Table1(Target):
         return study.methods(part, METHODS)
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        def entry(part: str, label: str) -> Entry:
+        def entry(part: str, label: str) -> TableEntry:
             return accuracies(part, label, results[part].get(label, ()), TABLE1[part].get(label))
 
         title = "Final test accuracy (%) of the first / second objective"
@@ -49,7 +50,7 @@ class Table1(Target):
         return Made([table], measured=of_parts(results, _measure_table1))
 
 
-def _measure_table1(part: str, runs: Labelled) -> dict[str, list[float]]:
+def _measure_table1(part: str, runs: SavedRuns) -> dict[str, list[float]]:
     fedcmoo, fsmgda, pref = (runs.get(label, ()) for label in ("FedCMOO", "FSMGDA", "FedCMOO-Pref"))
     paper = TABLE1[part]["FedCMOO"]
     measured = {
@@ -69,7 +70,7 @@ def _measure_table1(part: str, runs: Labelled) -> dict[str, list[float]]:
     return measured
 
 
-class Table2(Target):
+class Table2(PaperTarget):
     name: ClassVar[str] = "table2"
     title: ClassVar[str] = "Table 2: an l2 loss on the first objective"
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE2)
@@ -78,7 +79,7 @@ class Table2(Target):
         return study.methods(part, ("fedavg", "fsmgda", "fedcmoo"), {"problem": {"first_loss": "l2"}})
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        def entry(part: str, label: str) -> Entry:
+        def entry(part: str, label: str) -> TableEntry:
             return accuracies(part, label, results[part][label], TABLE2[part][label])
 
         title = "Final test accuracy (%): l2 loss on the first, negative log-likelihood on the second objective"
@@ -86,7 +87,7 @@ class Table2(Target):
         return Made([table], measured=of_parts(results, _measure_table2))
 
 
-def _measure_table2(part: str, runs: Labelled) -> dict[str, list[float]]:
+def _measure_table2(part: str, runs: SavedRuns) -> dict[str, list[float]]:
     fedavg, fsmgda, fedcmoo = (runs[label] for label in ("FedAvg", "FSMGDA", "FedCMOO"))
     return {
         f"l2-fedavg-{part}": [percent(c)[0] / 2 - percent(a)[0] for c, a in zip(fedcmoo, fedavg, strict=True)],
@@ -104,7 +105,7 @@ MARGIN = 1.0
 """Points of accuracy that count as little."""
 
 
-class OneWay(Target):
+class OneWayTable(PaperTarget):
     name: ClassVar[str] = "one-way"
     title: ClassVar[str] = "Appendix B: FedCMOO with one-way and two-way communication"
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
