@@ -11,6 +11,7 @@ import torch
 from campaign.loopback import Loopback, LoopbackExchange
 from fedcmoo import FSMGDA, FedCMOO, FedCMOOPref, Result, fit
 from fedcmoo.client import Client
+from fedcmoo.compression import Rotated
 from fedcmoo.contributions import Arrays, Stage
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
@@ -40,6 +41,7 @@ METHODS = [
     FedCMOO(local_steps=3, batch_size=16),
     FedCMOO(local_steps=3, batch_size=16, gram=TwoWay()),
     FedCMOOPref(local_steps=3, batch_size=16),
+    FedCMOO(local_steps=3, batch_size=16, update=Rotated(), update_budget=0.6),
     FSMGDA(local_steps=2, batch_size=16),
     HeavyBall(local_steps=2, batch_size=16),
 ]
