@@ -62,8 +62,8 @@ class WithFeedback(FedCMOO):
 
     def _channel(self, plain: Contribution, stages: Sequence[Stage]) -> Channel:
         if self.update is None or plain.update is None:
-            return Channel(plain)
-        return Channel(Remembered(plain, self.update, self.update_budget))
+            return super()._channel(plain, stages)
+        return Channel(Remembered(plain, self.update, self.update_budget), tuple(s.of(plain) for s in stages))
 
 
 def main(rounds: int, seed: int, clients: int, names: list[str]) -> None:

@@ -20,7 +20,6 @@ from fedcmoo.experiments.own import OwnProblem
 from fedcmoo.experiments.two_digits import TwoDigits
 from fedcmoo.failures import FAILURE_RULES, FailureRule, Stop
 from fedcmoo.methods import METHODS, FedCMOO, Method
-from fedcmoo.privacy import STAGES
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcmoo.privacy.robust import ROBUST, RobustMean
@@ -39,6 +38,7 @@ from fedcmoo.settings import (
     resolve_names,
     to_table,
 )
+from fedcmoo.stages import STAGES
 from fedcmoo.training import cohort_size, fit
 from fedcmoo.validation import at_least_one
 

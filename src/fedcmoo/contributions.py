@@ -88,6 +88,8 @@ class Stage:
         """Raise ValueError, before work starts, unless the stage can be used with the problem, cohorts of n clients and
         all stages of the run."""
 
+    tells: ClassVar[Sequence[str]] = ()
+    """The names of the values that `message` may send to clients."""
     own_fields: ClassVar[Mapping[str, Field]] = MappingProxyType({})
     """The fields of additional arrays that `on_client` returns, which are sent unchanged and added up."""
 
@@ -132,6 +134,12 @@ class Channel:
     def send(self, client: Client, message: Message) -> Message:
         """The client's side: compute and encode its reply."""
         told, message = message.apart(STAGE)
+        unknown = set(told).difference(*(stage.tells for stage in self.stages))
+        if unknown:
+            raise BadMessageError(
+                f"the server must send values for this client's stages, but sent {sorted(unknown)}; "
+                "give server and clients the same method and stages"
+            )
         arrays, own = self.contribution.compute(client, message), {}
         if self.stages or client.weight != 1:
             fields = self.contribution.fields(client.sizes)
@@ -143,7 +151,7 @@ class Channel:
         payload = self.contribution.encode(arrays, client)
         return Message(**payload, **Message.join({STAGE: own})) if own else payload
 
-    def receive(self, payload: Message, sizes: Sizes, sender: str, told: Arrays = MappingProxyType({})) -> Arrays:
+    def receive(self, payload: Message, sizes: Sizes, sender: str, told: Arrays) -> Arrays:
         """The server's side: check and decode one reply; `told` are the values that stages had sent to the client."""
         own, payload = payload.apart(STAGE)
         check(own, {name: field for stage in self.stages for name, field in stage.own_fields.items()}, sender)

@@ -18,7 +18,8 @@ from fedcmoo.config import RunConfig
 from fedcmoo.contributions import Contribution
 from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
-from fedcmoo.privacy import STAGES, Clip
+from fedcmoo.privacy import Clip
+from fedcmoo.stages import STAGES
 from tests.core.problems import classification, quadratics
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(), re.DOTALL)

@@ -47,24 +47,24 @@ def replies(gram: Gram, problem: Problem) -> list[tuple[Channel, Message, Sizes]
 @pytest.mark.parametrize("gram", [Sketch(), Sketch(bits=32), TwoWay(), TwoWayAsRun(TopK()), SumOfGrams(), Unbiased()])
 def test_malformed_replies_are_refused_by_client_and_field(problem: Problem, gram: Gram) -> None:
     for channel, reply, sizes in replies(gram, problem):
-        channel.receive(Message.decode(reply.encode()), sizes, "client 4")
+        channel.receive(Message.decode(reply.encode()), sizes, "client 4", {})
         for name, array in reply.items():
             bad = [array.double(), array[:-1], array.new_zeros(1).expand(10**9)]
             if array.is_floating_point():
                 bad.append(array * math.nan)
             for wrong in bad:
                 with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                    channel.receive(Message(**{**reply, name: wrong}), sizes, "client 4")
+                    channel.receive(Message(**{**reply, name: wrong}), sizes, "client 4", {})
             without = Message(**{n: a for n, a in reply.items() if n != name})
             with pytest.raises(BadMessageError, match=f"client 4.*{name!r}"):
-                channel.receive(without, sizes, "client 4")
+                channel.receive(without, sizes, "client 4", {})
 
 
 def test_sums_hold_no_jacobian_of_a_sketch(problem: Problem) -> None:
     """What the server keeps of a sketching cohort is k x M and M x M numbers."""
     channel, reply, sizes = replies(Sketch(), problem)[0]
     sums = Sums()
-    sums.add(channel.receive(reply, sizes, "client 0"), reply.nbytes)
+    sums.add(channel.receive(reply, sizes, "client 0", {}), reply.nbytes)
     assert sum(array.numel() for array in sums.totals.values()) < M * D
 
 

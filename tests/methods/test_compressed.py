@@ -81,7 +81,7 @@ def test_buffers_of_very_different_sizes_arrive_unchanged() -> None:
     buffers = torch.logspace(-2, 9, sizes.buffers)
     arrays = {"update": torch.randn(sizes.d), "buffers": buffers, "counters": torch.zeros(sizes.counters).long()}
     sent = channel.contribution.encode(arrays, client)
-    assert torch.equal(channel.receive(sent, sizes, "client 0")["buffers"], buffers)
+    assert torch.equal(channel.receive(sent, sizes, "client 0", {})["buffers"], buffers)
 
 
 def test_replies_that_are_not_well_formed_are_refused() -> None:
@@ -95,7 +95,7 @@ def test_replies_that_are_not_well_formed_are_refused() -> None:
         **{f"buffers/{key}": array for key, array in buffers.items()},
         "counters": torch.zeros(sizes.counters, dtype=torch.int64),
     }
-    assert channel.receive(Message(**good), sizes, "client 7")["update"].shape == (sizes.d,)
+    assert channel.receive(Message(**good), sizes, "client 7", {})["update"].shape == (sizes.d,)
     infinite = {"buffers/h": torch.full_like(buffers["h"], torch.inf)}
     for bad in (
         {**good, "update/code": code[:, :-1]},
@@ -107,7 +107,7 @@ def test_replies_that_are_not_well_formed_are_refused() -> None:
         {key: array for key, array in good.items() if key != "update/code"},
     ):
         with pytest.raises(BadMessageError, match="client 7"):
-            channel.receive(Message(**bad), sizes, "client 7")
+            channel.receive(Message(**bad), sizes, "client 7", {})
 
 
 def test_a_budget_that_is_too_small_is_an_error_before_work_starts() -> None:

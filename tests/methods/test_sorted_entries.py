@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from fedcmoo import FSMGDA, FedAvg, FedCMOO, fit
+from fedcmoo.client import Client
 from fedcmoo.compression import Rotated
-from fedcmoo.contributions import Channel
+from fedcmoo.contributions import Arrays, Channel, Stage
 from fedcmoo.engines import Local, Pool
 from fedcmoo.experiments.two_digits import TwoDigits
-from fedcmoo.messages import BadMessageError
+from fedcmoo.messages import BadMessageError, Field
 from fedcmoo.methods import Method
-from fedcmoo.methods.sorted_entries import CLASSES, ENERGY, SortedEntries, classes
+from fedcmoo.methods.sorted_entries import CLASSES, ENERGY, LearnSizes, SortedEntries, classes
+from fedcmoo.parameters import FlatModel
 from fedcmoo.privacy import DifferentialPrivacy
 from fedcmoo.rounds import Server, Sizes
 from fedcmoo.sums import Sums
@@ -99,7 +101,7 @@ def test_the_server_averages_the_squares_of_mean_updates() -> None:
         sums = Sums()
         for _ in range(3):
             sums.add({"update": totals / 3}, 0)
-        STAGE.on_server(sums, {}, own)
+        LearnSizes("update").on_server(sums, {}, own)
     assert own.memory[ENERGY].tolist() == pytest.approx([0.9 * 4.0 + 0.1 * 16.0] * D)
 
 
@@ -111,9 +113,49 @@ def test_classes_are_powers_of_two_below_the_largest() -> None:
     assert classes(torch.zeros(4)).tolist() == [255, 255]  # no update yet: all entries are alike
 
 
+def test_a_round_with_infinite_squares_is_left_out() -> None:
+    own = server(**{ENERGY: torch.ones(D)})
+    sums = Sums()
+    sums.add({"update": torch.full((D,), 1e30)}, 0)
+    LearnSizes("update").on_server(sums, {}, own)
+    assert torch.equal(own.memory[ENERGY], torch.ones(D))
+
+
+def test_large_entries_come_first() -> None:
+    v = torch.tensor([0.1, 4.0, 0.0, 2.0, 1.1])
+    worker = Worker(classification(), {}, 0)
+    client = worker.client(worker.model.public, 0, 0)
+    client.told = {CLASSES: classes(v)}
+    sent = STAGE.on_client({"update": v}, {}, client)
+    assert sent["update"].tolist() == pytest.approx([4.0, 2.0, 1.1, 0.1, 0.0])
+    assert torch.equal(STAGE.on_reply(sent, {}, client.told)["update"], v)
+
+
 def test_classes_of_another_length_are_refused() -> None:
     with pytest.raises(BadMessageError, match="the server"):
         STAGE.on_reply({"update": torch.zeros(D)}, {}, {CLASSES: torch.zeros(D, dtype=torch.uint8)})
+
+
+class Freeze(Stage):
+    """A stage that depends on positions: the first twenty entries of the model do not change."""
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        update = arrays["update"].clone()
+        update[:20] = 0
+        return {**arrays, "update": update}
+
+    def on_reply(self, arrays: Arrays, fields: Mapping[str, Field], told: Arrays) -> Arrays:
+        assert arrays["update"][:20].abs().max() < 0.1 * arrays["update"].abs().max()
+        return arrays
+
+
+def test_other_stages_see_the_entries_in_the_order_of_the_model() -> None:
+    problem = classification()
+    start = problem.flat_model().x.clone()
+    method = FedAvg(client_lr=0.1, batch_size=8, update=Rotated(), update_budget=1.0)
+    trained = fit(problem, method, 4, clients_per_round=4, engine=Local(), stages=[Freeze()])
+    moved = (FlatModel(trained.model, problem.is_shared).x - start).abs()
+    assert moved[:20].max() < 0.1 * moved[20:].max()
 
 
 def test_nothing_is_sorted_for_codes_that_do_not_adapt() -> None:
@@ -122,10 +164,9 @@ def test_nothing_is_sorted_for_codes_that_do_not_adapt() -> None:
         assert any(isinstance(stage, SortedEntries) for stage in channel.stages) == sorts
 
 
-@pytest.mark.parametrize("method", [FedCMOO(), FSMGDA()], ids=lambda m: type(m).__name__)
-def test_bits_are_the_same_on_all_engines_and_after_a_resume(method: Method, tmp_path: Path) -> None:
-    settings = {"client_lr": 0.1, "batch_size": 8, "update": Rotated(), "update_budget": 0.6}
-    method = type(method)(**settings)  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", [FedCMOO, FSMGDA])
+def test_bits_are_the_same_on_all_engines_and_after_a_resume(kind: type[Method], tmp_path: Path) -> None:
+    method = kind(client_lr=0.1, batch_size=8, update=Rotated(), update_budget=0.6)
     problem = classification()
     results = [fit(problem, method, 4, clients_per_round=4, engine=engine) for engine in (Local(), Pool(workers=2))]
     fit(problem, method, 2, clients_per_round=4, engine=Local(), folder=tmp_path, checkpoint_every=1)

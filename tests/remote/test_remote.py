@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.nodes import Outcome
 from fedcmoo.engines.remote.protocol import Packet
 from fedcmoo.experiments.two_digits import TwoDigits
+from fedcmoo.failures import ClientFailedError
 from fedcmoo.gram import TwoWay
 from fedcmoo.messages import Field
 from fedcmoo.methods import Method
@@ -50,6 +52,14 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_same_bits_as_the_local_engine(method: Method, tmp_path: Path) -> None:
     assert_same(run(over_nodes(tmp_path, method), method), run(Local(), method))
+
+
+def test_nodes_with_another_code_of_updates_are_refused(tmp_path: Path) -> None:
+    """They would send entries in another order than the server expects, in messages that are otherwise valid."""
+    server = FedCMOO(local_steps=3, batch_size=16, update=Rotated(), update_budget=0.6)
+    node = replace(server, update=Rotated(adaptive=False))
+    with pytest.raises(ClientFailedError, match="give server and clients the same method and stages"):
+        run(over_nodes(tmp_path, node), server)
 
 
 def test_a_model_that_changes_between_two_asks_is_the_same_on_every_engine(tmp_path: Path) -> None:

@@ -60,6 +60,10 @@ class TimedCompressor(Compressor):
 
     unbiased: ClassVar[bool] = False  # not asked for here
 
+    @property
+    def adapts_to_blocks(self) -> bool:
+        return self.compressor.adapts_to_blocks
+
     def least(self, shape: Shape) -> int:
         return self.compressor.least(shape)
 

@@ -43,7 +43,7 @@ def registries() -> Groups:
     from fedcmoo.gram import GRAMS
     from fedcmoo.methods import METHODS
     from fedcmoo.optimizers import OPTIMIZERS
-    from fedcmoo.privacy import STAGES
+    from fedcmoo.stages import STAGES
     from fedcmoo.weights import WEIGHTS
     from fedcmoo.weights.scalarization import SCALARIZATIONS
 

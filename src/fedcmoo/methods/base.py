@@ -18,7 +18,7 @@ from fedcmoo.contributions import Arrays, Channel, Channels, Contribution, Stage
 from fedcmoo.drift import DRIFT, Drift
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.compressed import Compressed
-from fedcmoo.methods.sorted_entries import SortedEntries
+from fedcmoo.methods.sorted_entries import LearnSizes, SortedEntries
 from fedcmoo.optimizers import OPTIMIZERS, SGD, Optimizer
 from fedcmoo.ownership import local_weights
 from fedcmoo.randomness import seeded
@@ -94,12 +94,14 @@ class Method(ABC):
         return {name: self._channel(plain, stages) for name, plain in self.contributions().items()}
 
     def _channel(self, plain: Contribution, stages: Sequence[Stage]) -> Channel:
+        """The channel of a contribution, compressed if it has updates."""
         own = tuple(stage.of(plain) for stage in stages)
         if self.update is None or plain.update is None:
             return Channel(plain, own)
-        # Sorting comes first at clients, so last at the server: it learns only from sums that have their privacy noise.
-        sorting = (SortedEntries(plain.update),) if self.update.adapts_to_blocks else ()
-        return Channel(Compressed(plain, self.update, self.update_budget), sorting + own)
+        if self.update.adapts_to_blocks:
+            # All other stages see entries in the model's order, and sizes are learned from sums with privacy noise.
+            own = (LearnSizes(plain.update), *own, SortedEntries(plain.update))
+        return Channel(Compressed(plain, self.update, self.update_budget), own)
 
     def within(self, upload: float) -> Self:
         """A copy of the method whose upload per client and round is this many times d numbers of 32 bits.

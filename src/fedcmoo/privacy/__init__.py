@@ -3,13 +3,9 @@
 Needs the extra `privacy`.
 """
 
-from fedcmoo.contributions import Stage
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.differential import DifferentialPrivacy
-from fedcmoo.privacy.robust import ROBUST, GeometricMedian, TrimmedMean
+from fedcmoo.privacy.robust import GeometricMedian, TrimmedMean
 from fedcmoo.privacy.secure import Secure
 
-STAGES: dict[str, type[Stage]] = {"clip": Clip, **ROBUST}
-"""Stages of the channel by name, for configurations."""
-
-__all__ = ["STAGES", "Clip", "DifferentialPrivacy", "GeometricMedian", "Secure", "TrimmedMean"]
+__all__ = ["Clip", "DifferentialPrivacy", "GeometricMedian", "Secure", "TrimmedMean"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -135,6 +135,7 @@ class QuantileClip(Clip):
     memory: str = "clip/update"
 
     sensitivity: ClassVar[float] = 0.5
+    tells: ClassVar[Sequence[str]] = ("bound",)
     own_fields: ClassVar[Mapping[str, Field]] = {VOTES: Field((1,), torch.float64)}
 
     def __post_init__(self) -> None:

@@ -49,6 +49,8 @@ class RobustMean(Stage):
             )
 
     def check_run(self, problem: Problem, n: int, stages: Sequence[Stage]) -> None:
+        if sum(stage.single_replies for stage in stages) > 1:
+            raise ValueError("there can be one robust mean, but the stages have more; take one of them")
         for stage in stages:
             if isinstance(stage, Secure):
                 raise ValueError(

@@ -22,7 +22,7 @@ from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
-VERSION = 4
+VERSION = 5
 """The version of this protocol, which must be the same on server and nodes."""
 
 HEADER = 2**20
