@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcmoo.config import RunConfig
+from fedcmoo.failures import DivergedError
 from fedcmoo.files import file_name, write_json
 from fedcmoo.methods import METHODS, Method
 from fedcmoo.problem import Problem
@@ -16,7 +17,7 @@ from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
 from fedcmoo.report.targets import Target, rounds_to, targets_chart, targets_table
 from fedcmoo.result import Result
-from fedcmoo.run import LabelledRuns
+from fedcmoo.run import LabelledRuns, SavedRun
 from fedcmoo.run_folder import holds_run
 from fedcmoo.runs import Runs
 from fedcmoo.settings import object_of
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of a comparison: for each label (usually a method), one result per seed."""
+    """The results of a comparison: for each label (usually a method), one result per seed; and why runs diverged."""
 
     results: LabelledRuns
+    diverged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def problem(self) -> str:
@@ -132,15 +134,24 @@ def _by_label(methods: Sequence[Method | str]) -> dict[str, Method | str]:
 
 
 def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> Comparison:
-    """Run every configuration, unless the store already holds it.
+    """Run every configuration, unless the store already holds it. Runs that diverge are left out and named.
 
     Args:
         configs: by the name of a method or another label, one configuration for each seed.
         runs: the store of runs.
+
+    Raises:
+        DivergedError: if all runs diverge.
     """
-    return Comparison(
-        {
-            METHODS[name].label() if name in METHODS else name: [runs.get(c, f"{name}-seed{c.seed}") for c in seeds]
-            for name, seeds in configs.items()
-        }
-    )
+    results: dict[str, list[SavedRun]] = {}
+    diverged: dict[str, str] = {}
+    for name, config in ((name, config) for name, seeds in configs.items() for config in seeds):
+        try:
+            run = runs.get(config, f"{name}-seed{config.seed}")
+        except DivergedError as error:
+            diverged[f"{name}, seed {config.seed}"] = str(error)
+        else:
+            results.setdefault(METHODS[name].label() if name in METHODS else name, []).append(run)
+    if not results:
+        raise DivergedError("; ".join(f"{what}: {why}" for what, why in diverged.items()))
+    return Comparison(results, diverged)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, errors_for_people, out, print_json, progress
+from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, out, print_json, progress
 
 
 @with_options("problem", "rounds", "engine", "config", "sets", "small", "data")
@@ -37,7 +37,7 @@ def compare(
 
     With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
     reached, and targets.png shows them; --json has the rounds. A target refers to the objective's first metric;
-    right:loss=0.3 names another.
+    right:loss=0.3 names another. Runs that diverge are left out and named at the end.
     """
     from fedcmoo.cli.resolving import different, numbers, short_name, variant, within
     from fedcmoo.comparison import compare_configs
@@ -70,3 +70,7 @@ def compare(
             out.print(
                 f"in {folder}: comparison.png and comparison.json; the runs are in {runs or folder}", soft_wrap=True
             )
+    for what, why in comparison.diverged.items():
+        err.print(f"{what} diverged and is left out: {why}", soft_wrap=True, markup=False)
+    if comparison.diverged:
+        raise typer.Exit(1)
