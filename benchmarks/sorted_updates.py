@@ -1,8 +1,9 @@
-"""How much smaller is the error of the rotated code if the entries of updates are sorted by their earlier sizes?
+"""Measures how much sorting the entries of updates by their earlier sizes reduces the error of the rotated code.
 
 python benchmarks/sorted_updates.py PROBLEM ROUNDS SEED [UPLOAD ...]
-    Trains FedCMOO within each UPLOAD, with sorted and unsorted entries: the mean of ||x' - x||² / ||x||² over the
-    clients of the last ten rounds, for the update x of a client and what the server decodes, x'.
+    Trains FedCMOO with each UPLOAD (by default 0.05, 0.02 and 0.01), with sorted and with unsorted entries, and prints
+    the mean of ||x' - x||² / ||x||² over the clients of the last ten rounds, where x is a client's update and x' the
+    decoded update.
 """
 
 import sys
@@ -23,7 +24,7 @@ from fedcmoo.messages import Field
 
 
 class Unsorted(Rotated):
-    """The rotated code of entries in the order of the model."""
+    """The rotated code without sorting: entries stay in the order of the model's parameters."""
 
     adapts_to_blocks = False
 

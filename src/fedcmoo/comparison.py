@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of a comparison: for each label (usually a method), one result per seed; and why runs diverged."""
+    """The results of a comparison.
+
+    Attributes:
+        results: by label (usually a method), one result for each seed whose run did not diverge.
+        diverged: by label and seed, the error of each run that diverged.
+    """
 
     results: LabelledRuns
     diverged: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +139,7 @@ def _by_label(methods: Sequence[Method | str]) -> dict[str, Method | str]:
 
 
 def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> Comparison:
-    """Run every configuration, unless the store already holds it. Runs that diverge are left out and named.
+    """Run every configuration that the store does not hold yet. Runs that diverge are left out of the results.
 
     Args:
         configs: by the name of a method or another label, one configuration for each seed.

@@ -4,7 +4,7 @@ A contribution is one thing that is computed on a client and added up over the c
 Jacobian, M losses. A channel carries it, in the same way for every contribution and every engine:
 
     client: compute -> weight -> stages -> encode
-    server: check and decode -> stages in reverse order -> add -> stages in reverse order
+    server: check and decode -> `on_reply` of the stages in reverse order -> add -> `on_server` in reverse order
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ class Stage:
         return arrays
 
     def on_server(self, sums: Sums, fields: Mapping[str, Field], server: Server) -> None:
-        """Change the totals of one contribution after all replies have been added up."""
+        """Read or change the totals of one contribution after all replies have been added up."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """How one contribution travels from clients to the server."""
+    """Transfers one contribution from clients to the server: stages, encoding, checks and decoding."""
 
     contribution: Contribution
     stages: Sequence[Stage] = ()
@@ -137,7 +137,7 @@ class Channel:
         unknown = set(told).difference(*(stage.tells for stage in self.stages))
         if unknown:
             raise BadMessageError(
-                f"the server must send values for this client's stages, but sent {sorted(unknown)}; "
+                f"the server must send values only for stages that this client has, but also sent {sorted(unknown)}; "
                 "give server and clients the same method and stages"
             )
         arrays, own = self.contribution.compute(client, message), {}

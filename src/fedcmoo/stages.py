@@ -5,4 +5,5 @@ from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.robust import ROBUST
 
 STAGES: dict[str, type[Stage]] = {"clip": Clip, **ROBUST}
-"""All stages by name. Those that have a setting of their own (`clip`, `robust`) are here to be combined with it."""
+"""All stages by name. Clipping and robust means also have the settings `clip` and `robust`; as `stage`, clipping can be
+given all its arguments."""

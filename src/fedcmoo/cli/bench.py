@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, progress, show
+from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, name_diverged, progress, show
 from fedcmoo.settings import SettingsError
 
 app = typer.Typer(
@@ -90,12 +90,14 @@ def traffic(
         chosen = configurations(fedcmoo, fsmgda, numbers("--seeds", seeds, int), whole, widths)
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
-        bench = TrafficBench.of(compare_configs(chosen, Runs(runs or folder, progress)), d)
+        comparison = compare_configs(chosen, Runs(runs or folder, progress))
+        bench = TrafficBench.of(comparison, d)
         write_json(folder / "traffic.json", bench.summary())
         write_atomically(folder / "traffic.md", bench.table().markdown().encode())
         draw(bench.chart(), folder / "traffic.png")
         files = f"in {folder}: traffic.png, .md and .json; the runs are in {runs or folder}"
         show(as_json, bench.summary(), bench.table(), files)
+    name_diverged(comparison.diverged)
 
 
 @app.command()

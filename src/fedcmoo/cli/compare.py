@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, out, print_json, progress
+from fedcmoo.cli.options import (
+    AGAIN,
+    AsJson,
+    KeptRuns,
+    Seeds,
+    errors_for_people,
+    name_diverged,
+    out,
+    print_json,
+    progress,
+)
 
 
 @with_options("problem", "rounds", "engine", "config", "sets", "small", "data")
@@ -17,27 +27,30 @@ def compare(
         typer.Option(
             "--methods",
             "-m",
-            help="separated by commas (see: fedcmoo list), with settings of their own such as fedcmoo+server=adam",
+            help="methods separated by commas (see: fedcmoo list), with settings if any: fedcmoo+server=adam",
         ),
     ] = "fedcmoo,fsmgda,fedavg",
     seeds: Seeds = "0,1,2",
     target: Annotated[
         list[str] | None,
-        typer.Option(metavar="OBJECTIVE=SCORE", help="print what it takes to reach this, such as left=0.9; repeatable"),
+        typer.Option(
+            metavar="OBJECTIVE=SCORE",
+            help="print the rounds, seconds and bytes until this score is reached, such as left=0.9; repeatable",
+        ),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="the folder of the comparison")] = None,
     runs: KeptRuns = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run several methods with several seeds: one table with mean and spread, one figure.
+    """Run several methods with several seeds; print a table with mean and spread, and save a figure.
 
     Each run has its own folder and is found again by its settings; run the same command again to continue. A method
     may be compared with itself: settings appended to its name, as in fedcmoo+trips=1+server.momentum=0.9, act like
     --set method.KEY=VALUE for this variant only, and fedcmoo+upload=0.02 like --upload 0.02.
 
-    With --target left=0.9 --target right=0.8 a second table has the rounds, seconds and bytes until all of them are
-    reached, and targets.png shows them; --json has the rounds. A target refers to the objective's first metric;
-    right:loss=0.3 names another. Runs that diverge are left out and named at the end.
+    With --target left=0.9 --target right=0.8 a second table lists the rounds, seconds and bytes until all targets
+    are reached, and targets.png plots them; --json includes the rounds. A target refers to the objective's first
+    metric; right:loss=0.3 names another. Runs that diverge are left out and listed at the end, with exit status 1.
     """
     from fedcmoo.cli.resolving import different, numbers, short_name, variant, within
     from fedcmoo.comparison import compare_configs
@@ -70,7 +83,4 @@ def compare(
             out.print(
                 f"in {folder}: comparison.png and comparison.json; the runs are in {runs or folder}", soft_wrap=True
             )
-    for what, why in comparison.diverged.items():
-        err.print(f"{what} diverged and is left out: {why}", soft_wrap=True, markup=False)
-    if comparison.diverged:
-        raise typer.Exit(1)
+    name_diverged(comparison.diverged)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,6 +82,14 @@ def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
         text = "\n".join([str(error), *notes])
         err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
         raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
+
+
+def name_diverged(diverged: Mapping[str, str]) -> None:
+    """List the runs that a comparison left out, with their errors, and exit with status 1 if there are any."""
+    for what, why in diverged.items():
+        err.print(f"{what} diverged and is left out: {why}", soft_wrap=True, markup=False)
+    if diverged:
+        raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Updates with their entries in the order of their size in earlier rounds, for codes that adapt to each block."""
+"""Stages that sort the entries of updates by their size in earlier rounds, for compressors that adapt to each block."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class SortedEntries(Stage):
         c_j = min(15, floor(log2(max_k v_k / v_j)))
 
     Clients send the entries class by class. A block of the code then has entries of similar size, and a compressor that
-    gives more bits to larger blocks wastes few bits on small entries. Clients keep no state, and the code stays
-    unbiased, since a permutation does not change what it decodes to. In the first round nothing is sorted.
+    gives more bits to larger blocks wastes few bits on small entries. The server restores the original order
+    after decoding, so the code stays unbiased. Clients keep no state. In the first round, entries are not sorted.
 
     Args:
         update: the name of the array of updates, [d] or [M, d].
@@ -68,11 +68,12 @@ class SortedEntries(Stage):
 
 @dataclass(frozen=True)
 class LearnSizes(Stage):
-    """Keeps an average of the squared mean updates u of the rounds at the server:
+    """Keeps, at the server, an exponential moving average v of the squared entries of each round's mean update u:
 
         v_j <- β v_j + (1 - β) u_j²
 
-    For M updates, or replies that are kept apart, u_j² is their mean. A round whose squares are not finite is left out.
+    With M updates, or with replies kept as rows (`single_replies`), u_j² is the mean of their squares. Rounds with
+    squares that are not finite are skipped.
 
     Args:
         update: the name of the array of updates, [d] or [M, d].
