@@ -277,8 +277,7 @@ class Client:
         return self.problem.losses(self.model(inputs), self.model.move(targets), which)
 
     def _elsewhere(self, gradient: Callable[[], None], augmentation: torch.Generator) -> GradientAt:
-        """A function that returns what `gradient` computes at another point, with the random numbers that it would draw
-        now; the model stays as it is."""
+        """A function that returns `gradient` at another point, with the random numbers that it would draw now."""
         model, repeat = self.model, Repeat(self.model.device, augmentation)
 
         def gradient_at(point: Tensor) -> Tensor:
