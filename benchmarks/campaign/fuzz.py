@@ -88,7 +88,7 @@ def mutated(data: bytes, other: bytes, chance: random.Random) -> bytes:
 
 
 EXTREMES = (float("nan"), float("inf"), -float("inf"), 3e38, -3e38, 1e19, -1e19, 1e-45, -1.0, 0.0, 127.0)
-DTYPES = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool)
+DTYPES = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.int16)
 
 
 def rewritten(data: bytes, chance: random.Random) -> bytes:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedcmoo.methods import FedCMOO as FedCMOO
     from fedcmoo.methods import FedCMOOPref as FedCMOOPref
     from fedcmoo.methods import FedMGDAPlus as FedMGDAPlus
-    from fedcmoo.pareto import sweep as sweep
+    from fedcmoo.pareto.sweep import sweep as sweep
     from fedcmoo.problem import Metric as Metric
     from fedcmoo.problem import Objective as Objective
     from fedcmoo.problem import Problem as Problem

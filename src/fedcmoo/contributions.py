@@ -218,7 +218,7 @@ def add_reply(
         arrays |= {f"{name}/{key}": array[None] if key in rows else array for key, array in decoded.items()}
         how |= {f"{name}/{key}": field.add for key, field in fields.items() if key in decoded and field.add != "sum"}
         how |= {f"{name}/{key}": "each" for key in rows}
-    sums.add(arrays, reply.nbytes, how, share)
+    sums.add(arrays, reply.size, how, share)
 
 
 def finish(sums: Sums, channels: Channels, names: Iterable[str], server: Server) -> None:

@@ -1,7 +1,7 @@
 """Messages between server and clients: named arrays.
 
-A `Message` knows its payload in bytes, and is serialized in the safetensors format: no pickle, no code. Received
-messages are checked against the expected names, dtypes, shapes and finite values before use.
+A `Message` knows its size in bytes, and is serialized in a format of names and plain numbers (see `wire`): no pickle,
+no code. Received messages are checked against the expected names, dtypes, shapes and finite values before use.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
+
+from fedcmoo.wire import header, pack, unpack
 
 Add = Literal["sum", "newest", "each"]
 """How an array is combined over clients: as a sum, by keeping the last, or, if the server needs each array, as rows of
@@ -33,8 +33,8 @@ class Message(Mapping[str, Tensor]):
     """Named arrays, from the server to a client or back.
 
     >>> message = Message(w=torch.tensor([0.5, 0.5]))
-    >>> message.nbytes
-    8
+    >>> message.nbytes, message.size
+    (8, 14)
     >>> Message.decode(message.encode())["w"].tolist()
     [0.5, 0.5]
     """
@@ -56,8 +56,13 @@ class Message(Mapping[str, Tensor]):
 
     @property
     def nbytes(self) -> int:
-        """The payload's size: the arrays' bytes, without the few hundred of the wire format's header."""
-        return sum(array.numel() * array.element_size() for array in self.values())
+        """The bytes of the arrays."""
+        return sum(array.nbytes for array in self.values())
+
+    @property
+    def size(self) -> int:
+        """The bytes of the message as it is sent: those of the arrays and of the header."""
+        return len(header(self)) + self.nbytes
 
     @classmethod
     def join(cls, parts: Mapping[str, Mapping[str, Tensor]]) -> Self:
@@ -90,8 +95,8 @@ class Message(Mapping[str, Tensor]):
         return Message(**{name: array.detach().cpu().contiguous() for name, array in self.items()})
 
     def encode(self) -> bytes:
-        """The message in the safetensors format."""
-        return safetensors.torch.save(dict(self.cpu()))
+        """The message as it is sent."""
+        return pack(self.cpu())
 
     @classmethod
     def decode(cls, data: bytes, limit: int | None = None) -> Message:
@@ -99,9 +104,8 @@ class Message(Mapping[str, Tensor]):
         if limit is not None and len(data) > limit:
             raise BadMessageError(f"a message may have at most {limit:,} bytes, but this one has {len(data):,}")
         try:
-            # Copies, which are aligned in memory: products of arrays at odd addresses may differ in their last bits.
-            return cls(**{name: array.clone() for name, array in safetensors.torch.load(data).items()})
-        except (SafetensorError, ValueError, KeyError, OverflowError) as error:
+            return cls(**unpack(data))
+        except ValueError as error:
             raise BadMessageError(f"not a message: {error}") from None
 
 

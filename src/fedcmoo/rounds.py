@@ -92,7 +92,7 @@ class Ask:
     @property
     def nbytes(self) -> int:
         """The size of the messages to a client, without the model."""
-        return sum(message.nbytes for message in self.messages.values())
+        return sum(message.size for message in self.messages.values())
 
 
 @dataclass

@@ -23,7 +23,7 @@ def test_uploads_are_what_they_are_called(tmp_path: Path) -> None:
     bench = json.loads((tmp_path / "traffic.json").read_text())
     d = bench["d"]
     upload = {row["label"]: row["upload"] / 4 / d for row in bench["rows"]}
-    assert upload["FSMGDA"] == pytest.approx(2)
+    assert 2 < upload["FSMGDA"] < 2.0002  # and a header
     assert 1.7 < upload["paper"] < 2  # the update, and d_shared numbers
     assert 1.05 < upload["float32"] < 1.1
     gram = upload["float32"] - 1

@@ -31,6 +31,7 @@ def test_messages_survive_the_wire() -> None:
     assert set(back) == {"a", "b", "c"}
     assert all(torch.equal(back[name], message[name]) and back[name].dtype == message[name].dtype for name in back)
     assert message.nbytes == 12 * 4 + 5 * 4 + 8
+    assert message.size == len(message.encode())
 
 
 @pytest.mark.parametrize(
@@ -162,13 +163,20 @@ def test_cohorts_are_uniform_without_replacement() -> None:
     assert np.abs(counts - 1000).max() < 5 * 27.4
 
 
-def test_traffic_is_what_the_arrays_weigh() -> None:
+def test_traffic_is_what_arrays_and_headers_weigh() -> None:
     problem = quadratics(M=2, d=3)
     result = fit(problem, FedCMOO(gram=Exact()), rounds=3, clients_per_round=4)
     d, M, double = 3, 2, 8
-    assert result.history[0].up == {"jacobian": 4 * M * d * double, "train": 4 * d * double}
-    assert result.history[0].down == {"jacobian": 4 * d * double, "train": 4 * M * double}
-    assert result.uploaded == 3 * 4 * (M + 1) * d * double
+    # Headers: a byte; for each array two bytes, its name, a byte for its dtype, and one for each dimension.
+    jacobian, update, w = (
+        1 + 2 + len("jacobian/h") + 1 + 2,
+        1 + 2 + len("train/update") + 1 + 1,
+        1 + 2 + len("w") + 1 + 1,
+    )
+    model = 1 + sum(2 + len(name) + 1 + 1 for name in ("x", "buffers", "counters"))
+    assert result.history[0].up == {"jacobian": 4 * (M * d * double + jacobian), "train": 4 * (d * double + update)}
+    assert result.history[0].down == {"jacobian": 4 * (d * double + model + 1), "train": 4 * (M * double + w)}
+    assert result.uploaded == 3 * 4 * ((M + 1) * d * double + jacobian + update)
     assert result.fsmgda_upload == 3 * 4 * M * d * double
 
 

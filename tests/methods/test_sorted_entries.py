@@ -174,7 +174,8 @@ def test_bits_are_the_same_on_all_engines_and_after_a_resume(kind: type[Method],
     first, *others = (torch.cat([p.reshape(-1) for p in r.model.parameters()]) for r in results)
     assert all(torch.equal(first, other) for other in others)
     down = [record.down["train"] for record in results[0].history]
-    assert down[1] - down[0] == 4 * -(-Sizes.of(problem.flat_model(), 2).d // 2)  # four bits an entry
+    classes = -(-Sizes.of(problem.flat_model(), 2).d // 2)  # four bits an entry
+    assert 0 < down[1] - down[0] - 4 * classes < 4 * 30  # and a name in the header
 
 
 def test_it_learns_only_from_sums_with_privacy_noise() -> None:

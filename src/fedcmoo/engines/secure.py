@@ -127,13 +127,13 @@ class SecureAsk:
     def _add_codes(self, aggregate: SecureServer, i: int, message: Message) -> None:
         check(message, {"codes": Field((None,), torch.uint8)}, f"client {i}")
         aggregate.add_codes(i, message["codes"].numpy().tobytes())
-        self.sums.uploaded += message.nbytes
+        self.sums.uploaded += message.size
 
     def _trip(self, trip: Trip, handle: Handle) -> None:
         """Send the messages and handle all replies; count bytes and failures."""
         session, masking = from_bytes(self.session.id), self.sums.masking
         sent = {i: Message(**message, session=session) for i, message in trip.messages.items()}
-        masking.down += sum(message.nbytes for message in sent.values())
+        masking.down += sum(message.size for message in sent.values())
         whole = Trip(trip.name, sent, trip.computes)
         for i, reply, memory in self.secured.inner.trip(whole, self.ask, self.server):
             if isinstance(reply, TimeoutError):
@@ -143,7 +143,7 @@ class SecureAsk:
                     raise reply
                 handle(i, reply)
                 if not trip.computes:
-                    masking.up += reply.nbytes
+                    masking.up += reply.size
                 if memory is not None:
                     self.sums.client_states[i] = memory
 

@@ -1,8 +1,8 @@
 """The messages between server and nodes: one request to a node for each ask, and its answer.
 
 A request carries the ids of the clients it is for, the messages to their contributions and, unless the node has it, the
-model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in the
-safetensors format; nothing is pickled. Both sides check what they receive: anything but the expected form raises
+model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in
+the format of `fedcmoo.wire`; nothing is pickled. Both sides check what they receive: anything but the expected form raises
 `BadMessageError`.
 """
 
@@ -22,7 +22,7 @@ from fedcmoo.ownership import Share
 from fedcmoo.parameters import State
 from fedcmoo.rounds import Sizes
 
-VERSION = 5
+VERSION = 6
 """The version of this protocol, which must be the same on server and nodes."""
 
 HEADER = 2**20
