@@ -95,11 +95,11 @@ class Rotated(Compressor):
         worth = energy if self.adaptive else lengths.double()
         levels = blocks.allocate(worth.numpy(), size - _overhead(blocks))
         sigma = (energy / lengths).sqrt()
-        z = z / sigma.clamp(min=LEAST_SIGMA).float()[:, None]
+        normal = (z / sigma.clamp(min=LEAST_SIGMA).float()[:, None]).numpy()
         kept, codewords = torch.empty(len(z)), []
         for rows, code, nbytes in blocks.pieces(levels):
-            words, kept[rows] = code.encode(z[rows])
-            codewords.append(_pack(words.numpy(), code.bits)[:, :nbytes].ravel())
+            words, kept.numpy()[rows] = code.encode(normal[rows])
+            codewords.append(_pack(words, code.bits)[:, :nbytes].ravel())
         scale = sigma * lengths / kept.clamp(min=LEAST_SIGMA)  # ||z||² / <z, q>
         parts = [seed.numpy(), _upper_half(scale.float(), random), levels, *codewords]
         content = np.concatenate([part.view(np.uint8) for part in parts])
@@ -112,14 +112,14 @@ def _decode_row(row: NDArray[np.uint8], d: int, sender: str) -> Tensor:
     n = len(blocks.lengths)
     seed, halves, levels, codewords = np.split(row, [SEED_BYTES, SEED_BYTES + 2 * n, _overhead(blocks)])
     _check_header(seed.view("<i8"), halves.view("<u2"), levels, blocks, len(codewords), sender)
-    z, start = torch.empty(n, blocks.B), 0
+    z, start = np.empty((n, blocks.B), np.float32), 0
     for rows, code, nbytes in blocks.pieces(levels):
         packed = codewords[start : start + len(rows) * nbytes].reshape(len(rows), nbytes)
-        z[rows] = code.decode(torch.from_numpy(_unpack(packed, blocks.B // code.entries, code.bits)))
+        z[rows] = code.decode(_unpack(packed, blocks.B // code.entries, code.bits))
         start += packed.size
     scale = halves.view("<u2").astype(np.uint32) << np.uint32(16)
-    z.mul_(torch.from_numpy(scale.view(np.float32))[:, None])
-    return Rotation(d, int(seed.view("<i8")[0])).inverse(z.view(-1)[:d])
+    z *= scale.view(np.float32)[:, None]
+    return Rotation(d, int(seed.view("<i8")[0])).inverse(torch.from_numpy(z.reshape(-1)[:d]))
 
 
 def _check_header(

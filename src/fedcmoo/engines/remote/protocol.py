@@ -1,8 +1,8 @@
 """The messages between server and nodes: one request to a node for each ask, and its answer.
 
 A request carries the ids of the clients it is for, the messages to their contributions and, unless the node has it, the
-model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in
-the format of `fedcmoo.wire`; nothing is pickled. Both sides check what they receive: anything but the expected form raises
+model. An answer carries one reply for each of these clients, or the reason why there is none. Arrays are in the
+format of `fedcmoo.wire`; nothing is pickled. Both sides check what they receive: anything but the expected form raises
 `BadMessageError`.
 """
 
