@@ -25,7 +25,7 @@ def test_uploads_are_what_they_are_called(tmp_path: Path) -> None:
     upload = {row["label"]: row["upload"] / 4 / d for row in bench["rows"]}
     assert 2 < upload["FSMGDA"] < 2.0002  # and a header
     assert 1.7 < upload["paper"] < 2  # the update, and d_shared numbers
-    assert 1.05 < upload["float32"] < 1.1
+    assert 1.008 < upload["float32"] < 1.01  # the sketch of a hundredth of d_shared
     gram = upload["float32"] - 1
     for bits in (8, 4, 2, 1):
         assert upload[f"{bits}-bit"] == pytest.approx(gram + bits / 32, rel=0.01)

@@ -16,6 +16,7 @@ from fedcmoo.contributions import Channel, Channels
 from fedcmoo.engines import Local
 from fedcmoo.gram import GRAMS, Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWayAsRun, Unbiased
 from fedcmoo.gram.base import gram_matrix, inner
+from fedcmoo.gram.sketch import SketchedJacobian
 from fedcmoo.methods import FedCMOOT
 from fedcmoo.parameters import FlatModel
 from fedcmoo.randomness import generator
@@ -159,6 +160,26 @@ def test_more_upload_is_more_exact_and_bytes_are_those_of_the_budget() -> None:
         assert (0.98 if budget < 1 else 0.5) * allowed < uploaded <= allowed
         errors.append(np.mean([nrmse(G, truth(problem)) for G in estimates(sketch, problem, 5)]))
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+@pytest.mark.parametrize(
+    ("d", "M", "bits", "k"),
+    [
+        (1_000_000, 2, 4, 38_656),  # d/100: 40,000 bytes in groups of 128 + 4 bytes for 256 entries
+        (1_000_000, 2, 32, 4_998),
+        (20_000, 2, 4, 1024),  # d/100 would be 512 entries
+        (100_000, 40, 4, 1024),
+        (20_000, 2, 32, 998),  # no more than d/10
+        (2_410, 4, 4, 256),  # d/10 again
+    ],
+)
+def test_the_default_budget_is_a_hundredth_of_the_model_or_a_thousand_entries(
+    d: int, M: int, bits: int, k: int
+) -> None:
+    contribution = Sketch(bits=bits).contribution(None)
+    assert isinstance(contribution, SketchedJacobian)
+    found, _ = contribution.size((M, d))
+    assert found == pytest.approx(k, rel=0.05)
 
 
 def test_the_unbiased_estimator_is_right_about_all_clients() -> None:

@@ -121,6 +121,7 @@ def test_the_whole_upload_is_divided() -> None:
     method = FedCMOO(gram=Sketch(bits=2)).within(0.02)
     assert isinstance(method.gram, Sketch)
     assert method.gram.bits == 2
+    assert method.gram.budget is not None
     assert method.gram.budget + method.update_budget == pytest.approx(0.02)
     assert FSMGDA().within(0.02).update_budget == 0.02
     with pytest.raises(ValueError, match="the whole upload can be set with gram = 'sketch', but gram is Exact"):

@@ -10,7 +10,7 @@ import torch
 
 from fedcmoo.client import Client
 from fedcmoo.compression import NUMBER, CountSketch, budget_bytes, check_budget
-from fedcmoo.compression.quantizer import dequantize, quantize, quantized_length
+from fedcmoo.compression.quantizer import dequantize, quantize, quantized_bytes, quantized_length
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import OnePhase, check_own, gram_matrix, inner
 from fedcmoo.messages import Field, Message, check
@@ -21,6 +21,9 @@ from fedcmoo.types import Matrix
 
 LEAST_BYTES = 64
 """The smallest sketch of one gradient. Only the budgets of very small models allow less."""
+SHARE, LARGEST_SHARE, ENTRIES = 0.01, 0.1, 1024
+"""The default budget: `SHARE` · d numbers, or what `ENTRIES` entries per gradient take if that is more, but at most
+`LARGEST_SHARE` · d. The error depends on the number of entries, not on d; with 1,024 it is about 3 %."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Sketch(OnePhase):
     Args:
         budget: a client's total upload, in multiples of d numbers of 32 bits. Only if that leaves less than 64 bytes
             for the sketch of a gradient (small models, many objectives), it uploads 64 bytes per gradient and the M x M
-            matrix.
+            matrix. By default d/100, or more for models so small that a gradient would have less than 1,024 entries,
+            but at most d/10.
         bits: bits per entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation provides.
         correction: whether clients send C_i. Without it, G has a larger error and a bias from the rounding to few
@@ -52,12 +56,13 @@ class Sketch(OnePhase):
         Charikar, Chen and Farach-Colton. Finding frequent items in data streams. ICALP 2002.
     """
 
-    budget: float = 0.1
+    budget: float | None = None
     bits: int = 4
     correction: bool = True
 
     def __post_init__(self) -> None:
-        check_budget(self.budget)
+        if self.budget is not None:
+            check_budget(self.budget)
         if self.bits not in (2, 4, 8, 16, 32):
             raise ValueError(f"bits must be 2, 4, 8, 16 or 32, but got {self.bits}")
 
@@ -81,7 +86,7 @@ class SketchedJacobian(Contribution):
 
     gradients: ClassVar[bool] = True
 
-    budget: float
+    budget: float | None
     bits: int
     batch_size: int | None
     correction: bool = True
@@ -132,7 +137,12 @@ class SketchedJacobian(Contribution):
         """k and the bits of an entry that the budget allows for an [M, d] Jacobian."""
         M, d = shape
         correction = NUMBER * M * M if self.correction else 0
-        row = max(LEAST_BYTES, (budget_bytes(self.budget, d) - correction) // M)  # bytes for one gradient
+        if self.budget is None:
+            enough = quantized_bytes((M, ENTRIES), self.bits) + correction
+            budget = min(max(budget_bytes(SHARE, d), enough), budget_bytes(LARGEST_SHARE, d))
+        else:
+            budget = budget_bytes(self.budget, d)
+        row = max(LEAST_BYTES, (budget - correction) // M)  # bytes for one gradient
         bits = self.bits
         while bits < 32 and quantized_length(row, 2 * bits) >= d:
             bits *= 2
