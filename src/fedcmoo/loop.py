@@ -192,7 +192,7 @@ class Loop:
         sent = server.sent
         version = sent.state.version
         need_model = [i for i in asked if has_model.get(i) != version]
-        down = len(asked) * ask.nbytes + len(need_model) * sent.message.size
+        down = len(asked) * ask.size + len(need_model) * sent.message.size
         has_model |= dict.fromkeys(asked, version)
         record.count(ask.phase, sums.uploaded, down, seconds - sums.masking.seconds)
         if sums.masking.up:

@@ -39,7 +39,8 @@ class Result(Run):
 
     @property
     def fsmgda_upload(self) -> int:
-        """The bytes that FSMGDA, with M updates per client, would have uploaded over the same cohorts."""
+        """The bytes that FSMGDA, with M updates per client, would have uploaded over the same cohorts, without
+        headers."""
         return sum(len(record.cohort) for record in self.history) * len(self.weights) * self.model_bytes
 
     @property

@@ -90,9 +90,9 @@ class Ask:
         return next(iter(self.messages))
 
     @property
-    def nbytes(self) -> int:
-        """The size of the messages to a client, without the model."""
-        return sum(message.size for message in self.messages.values())
+    def size(self) -> int:
+        """The bytes that are sent to a client, without the model."""
+        return Message.join(self.messages).size
 
 
 @dataclass

@@ -8,8 +8,9 @@ The header has the number of arrays (1 byte) and for each of them, in order:
     1 byte   16 times its dtype's number in `DTYPES`, plus its number of dimensions
     ...      its dimensions, seven bits in a byte, the lowest first; all bytes but the last have the highest bit set
 
-The arrays' bytes follow in the same order, little-endian, without gaps. A header in JSON, as safetensors has it, takes
-about 80 bytes per array: a tenth of an upload of a few kilobytes.
+The arrays' bytes follow in the same order, without gaps, in the machine's byte order, which is little-endian on all
+machines for which there is a release of PyTorch. The four arrays of an upload of 2.7 kB have headers of 63 bytes; in
+JSON, as in safetensors, these would take 312.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ MOST_DIMENSIONS = 15
 MOST_BYTES = 255
 """The maximum length of a name, and the maximum number of arrays."""
 DIMENSION_BYTES = 7
-"""The maximum length of a dimension; numbers of entries stay far below those that overflow."""
+"""The maximum length of a dimension."""
+LARGEST = 2**62
+"""An upper bound on the bytes of an array if dimensions of zero counted as one; torch computes strides in 64 bits."""
 
 
 def pack(arrays: Mapping[str, Tensor]) -> bytes:
@@ -47,7 +50,7 @@ def pack(arrays: Mapping[str, Tensor]) -> bytes:
     >>> pack({"a/x": torch.zeros(2, dtype=torch.uint8), "a/y": torch.ones(1, dtype=torch.uint8)}).hex(" ")
     '02 00 03 61 2f 78 41 02 02 01 79 41 01 00 00 01'
     """
-    data = (array.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for array in arrays.values())
+    data = (array.contiguous().reshape(-1).view(torch.uint8).numpy().data for array in arrays.values())
     return b"".join([header(arrays), *data])
 
 
@@ -65,9 +68,9 @@ def header(arrays: Mapping[str, Tensor]) -> bytes:
         name = text.encode()
         if len(name) > MOST_BYTES or array.ndim > MOST_DIMENSIONS or array.dtype not in DTYPES:
             raise ValueError(
-                f"an array may have a name of {MOST_BYTES} bytes, {MOST_DIMENSIONS} dimensions and one of the dtypes "
-                f"{', '.join(str(dtype).removeprefix('torch.') for dtype in DTYPES)}, "
-                f"but {text!r:.80} has {array.ndim} dimensions and dtype {array.dtype}"
+                f"an array may have a name of at most {MOST_BYTES} bytes, at most {MOST_DIMENSIONS} dimensions and one "
+                f"of the dtypes {', '.join(str(dtype).removeprefix('torch.') for dtype in DTYPES)}, "
+                f"but {text!r:.80} has a name of {len(name)} bytes, {array.ndim} dimensions and dtype {array.dtype}"
             )
         same = sum(itertools.takewhile(bool, map(operator.eq, last, name)))  # bytes at the front
         kind = DTYPES.index(array.dtype) * 16 + array.ndim
@@ -79,7 +82,8 @@ def header(arrays: Mapping[str, Tensor]) -> bytes:
 def unpack(data: bytes) -> dict[str, Tensor]:
     """Decode what `pack` encoded, into arrays with memory of their own.
 
-    Memory is allocated only if the header announces exactly the bytes that follow it.
+    Memory is allocated only if the header announces exactly the bytes that follow it. Equal arrays have equal bytes: a
+    header that `header` would not have written is refused.
 
     Raises:
         ValueError: if the bytes are not those of a message.
@@ -92,19 +96,22 @@ def unpack(data: bytes) -> dict[str, Tensor]:
         kind, dimensions = divmod(reader.take(1)[0], 16)
         if kind >= len(DTYPES):
             raise ValueError(f"there are {len(DTYPES)} dtypes, but one has number {kind}")
-        if name.decode() in arrays:
-            raise ValueError(f"{name.decode()!r:.80} is sent twice")
-        arrays[name.decode()] = DTYPES[kind], tuple(reader.number() for _ in range(dimensions))
+        shape = tuple(reader.number() for _ in range(dimensions))
+        if DTYPES[kind].itemsize * math.prod(max(1, n) for n in shape) > LARGEST:
+            raise ValueError(f"an array has shape {shape}, which is too large")
+        arrays[name.decode()] = DTYPES[kind], shape
     sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in arrays.values()]
     if sum(sizes) != len(data) - reader.start:
         raise ValueError(f"its arrays have {sum(sizes)} bytes, but {len(data) - reader.start} follow")
-    content = np.frombuffer(data, np.uint8)
+    content, start = np.frombuffer(data, np.uint8), reader.start
     unpacked = {}
     for (text, (dtype, shape)), size in zip(arrays.items(), sizes, strict=True):
         # Aligned memory of its own: products of arrays at odd addresses may differ in their last bits.
         unpacked[text] = torch.empty(shape, dtype=dtype)
-        unpacked[text].view(-1).view(torch.uint8).numpy()[:] = content[reader.start : reader.start + size]
-        reader.start += size
+        unpacked[text].view(-1).view(torch.uint8).numpy()[:] = content[start : start + size]
+        start += size
+    if header(unpacked) != data[: reader.start]:
+        raise ValueError("its header has names twice, or is longer than it has to be")
     return unpacked
 
 

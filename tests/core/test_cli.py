@@ -262,7 +262,7 @@ def test_list_and_help_name_everything(capfd: pytest.CaptureFixture[str]) -> Non
         assert name in listing
     about = printed("list", "sketch")
     assert "random projection" in about
-    assert re.search(r"bits +4", about)
+    assert re.search(r"budget +None", about)
     assert "default: (fedcmoo-pref)" in " ".join(printed("bench", "gram", "--help").replace("│", " ").split())
     help_text = printed("run", "--help")
     for option in ("--method", "--rounds", "--seed", "--config", "--client-lr", "--json"):

@@ -36,7 +36,7 @@ def test_messages_survive_the_wire() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x80\x04K\x01.", b"x" * 100, struct.pack("<Q", 2**62) + b"{}", Message(a=torch.ones(3)).encode()[:-1]],
+    [b"", b"\x80\x04K\x01.", b"x" * 100, struct.pack("<Q", 2**62 + 1) + b"{}", Message(a=torch.ones(3)).encode()[:-1]],
 )
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(BadMessageError):
@@ -171,7 +171,7 @@ def test_traffic_is_what_arrays_and_headers_weigh() -> None:
     jacobian, update, w = (
         1 + 2 + len("jacobian/h") + 1 + 2,
         1 + 2 + len("train/update") + 1 + 1,
-        1 + 2 + len("w") + 1 + 1,
+        1 + 2 + len("train/w") + 1 + 1,
     )
     model = 1 + sum(2 + len(name) + 1 + 1 for name in ("x", "buffers", "counters"))
     assert result.history[0].up == {"jacobian": 4 * (M * d * double + jacobian), "train": 4 * (d * double + update)}

@@ -217,8 +217,8 @@ class Compared(Exact):
         messages = {f"{entry.label}/{name}": message for name, message in ask.messages.items()}
         request = Request(server.round, server.model.version, messages)
         sums = AskClients(request, server.cohort).run(self.worker, server.model)
-        traffic["upload"] += sums.uploaded / sums.count
-        traffic["download"] += ask.nbytes
+        traffic["upload"] += sums.uploaded / sums.count - len(f"{entry.label}/")  # which the first array's name has
+        traffic["download"] += ask.size
         return sums.part(entry.label)
 
 

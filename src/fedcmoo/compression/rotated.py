@@ -96,11 +96,11 @@ class Rotated(Compressor):
         levels = blocks.allocate(worth.numpy(), size - _overhead(blocks))
         sigma = (energy / lengths).sqrt()
         normal = (z / sigma.clamp(min=LEAST_SIGMA).float()[:, None]).numpy()
-        kept, codewords = torch.empty(len(z)), []
+        kept, codewords = np.empty(len(z), np.float32), []
         for rows, code, nbytes in blocks.pieces(levels):
-            words, kept.numpy()[rows] = code.encode(normal[rows])
+            words, kept[rows] = code.encode(normal[rows])
             codewords.append(_pack(words, code.bits)[:, :nbytes].ravel())
-        scale = sigma * lengths / kept.clamp(min=LEAST_SIGMA)  # ||z||² / <z, q>
+        scale = sigma * lengths / torch.from_numpy(kept).clamp(min=LEAST_SIGMA)  # ||z||² / <z, q>
         parts = [seed.numpy(), _upper_half(scale.float(), random), levels, *codewords]
         content = np.concatenate([part.view(np.uint8) for part in parts])
         return torch.from_numpy(np.pad(content, (0, size - len(content))))

@@ -23,7 +23,7 @@ LEAST_BYTES = 64
 """The smallest sketch of one gradient. Only the budgets of very small models allow less."""
 SHARE, LARGEST_SHARE, ENTRIES = 0.01, 0.1, 1024
 """The default budget: `SHARE` · d numbers, or what `ENTRIES` entries per gradient take if that is more, but at most
-`LARGEST_SHARE` · d. The error depends on the number of entries, not on d; with 1,024 it is about 3 %."""
+`LARGEST_SHARE` · d. The error depends on the number of entries, not on d; with 1,024 it is about 4 % of ||G||."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Sketch(OnePhase):
     Args:
         budget: a client's total upload, in multiples of d numbers of 32 bits. Only if that leaves less than 64 bytes
             for the sketch of a gradient (small models, many objectives), it uploads 64 bytes per gradient and the M x M
-            matrix. By default d/100, or more for models so small that a gradient would have less than 1,024 entries,
-            but at most d/10.
+            matrix. By default d/100, or more if the sketch of a gradient would have fewer than 1,024 entries (small
+            models, many objectives, 32 bits), but at most d/10.
         bits: bits per entry of the sketch: 2, 4, 8, 16, or 32 for plain floats. With 32 the server needs only sums, as
             secure aggregation provides.
         correction: whether clients send C_i. Without it, G has a larger error and a bias from the rounding to few

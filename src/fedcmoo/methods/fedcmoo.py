@@ -31,10 +31,10 @@ class FedCMOO(WeightedLoss):
             estimator with one phase: all except the two-way and the unbiased ones.
 
     Deviation: the paper's clients send a randomized SVD (`OneWay()` or `TwoWay()`); the default here is a sketch, which
-    with a tenth of the upload is more accurate than `OneWay()` and about as accurate as `TwoWay()` (`fedcmoo bench
-    gram`). The paper's weights are those of `FindWeights()`, which leave objectives with large gradients untrained; the
-    default here is `AtLeastEqual()`, which never gives an objective less weight than FedAvg (`fedcmoo bench weights`).
-    The presets of the paper's problems name `FindWeights`.
+    is more accurate than `OneWay()` with a tenth of the upload and about as accurate with a hundredth, the default
+    (`fedcmoo bench gram`). The paper's weights are those of `FindWeights()`, which leave objectives with large
+    gradients untrained; the default here is `AtLeastEqual()`, which never gives an objective less weight than FedAvg
+    (`fedcmoo bench weights`). The presets of the paper's problems name `FindWeights`.
 
     References:
         Askin, Sharma, Joshi and Joe-Wong. Federated Communication-Efficient Multi-Objective Optimization. AISTATS 2025.

@@ -25,7 +25,7 @@ from fedcmoo.rounds import Sizes
 VERSION = 6
 """The version of this protocol, which must be the same on server and nodes."""
 
-HEADER = 2**20
+HEADER = 2**17
 """The maximum size of names and shapes in a message, in bytes."""
 
 CLIENT_BYTES = 512
