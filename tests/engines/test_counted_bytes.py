@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from campaign.loopback import Loopback, LoopbackExchange
 
+from campaign.loopback import Loopback, LoopbackExchange
 from fedcmoo import FSMGDA, FedCMOO, fit
 from fedcmoo.engines.remote import Remote
 from fedcmoo.engines.remote.nodes import Outcome
