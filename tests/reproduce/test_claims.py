@@ -19,6 +19,7 @@ from fedcmoo.reproduce.claims import (
     judge_target,
     standard_error,
 )
+from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
 
 
@@ -81,26 +82,33 @@ def test_claims_in_the_file_are_distinct_and_belong_to_targets() -> None:
 
 def test_a_measurement_without_a_claim_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"must have every claim that rate measures, but lacks \['unheard-of'\]"):
-        judge_target("rate", {"unheard-of": [1.0]}, ["valleys"], ["valleys"])
+        judge_target("rate", {"unheard-of": [1.0]}, lambda claim: True)
 
 
 def test_what_was_not_measured_is_not_decided() -> None:
-    for verdict in judge_target("rate", {}, [], []):
+    for verdict in judge_target("rate", {}, lambda claim: True):
         assert (verdict.verdict, verdict.values) == (ABSENT, [])
 
 
 def test_every_part_has_its_own_scale() -> None:
     measured = {f"mean-accuracy-{part}": [-9.0] for part in ("multimnist", "cifar10-mnist")}
-    verdicts = judge_target("table1", measured, ["multimnist", "cifar10-mnist"], full=["multimnist"])
+    verdicts = judge_target("table1", measured, lambda claim: claim.part == "multimnist")
     found = {v.claim.id: v.verdict for v in verdicts if v.values}
     assert found == {"mean-accuracy-multimnist": FAILS, "mean-accuracy-cifar10-mnist": OPEN}
 
 
-def test_a_claim_about_all_parts_needs_all_of_them_at_full_scale() -> None:
-    both = ["celeba", "celeba5"]
-    for full, expected in ((both, FAILS), (["celeba"], OPEN)):
-        verdicts = judge_target("radial", {"radial-objectives": [-9.0]}, both, full)
-        assert [v.verdict for v in verdicts if v.values] == [expected]
+def test_some_claims_about_the_end_are_decided_by_fewer_rounds_than_the_papers() -> None:
+    claims = {c.id: c for c in all_claims()}
+    assert (claims["drift-lead-multimnist"].rounds, claims["mean-accuracy-multimnist"].rounds) == (300, None)
+    drift = TARGETS["drift"]()
+    for study, expected in (
+        (Study(full=True), (True, True)),
+        (Study(full=True, rounds=300), (False, True)),
+        (Study(full=True, rounds=299), (False, False)),
+        (Study(rounds=500), (False, False)),  # fewer numbers of local steps
+        (Study(full=True, sets={"problem": {"alpha": 1.0}}), (False, False)),
+    ):
+        assert (drift.is_full(study, "multimnist"), drift.is_full(study, "multimnist", rounds=300)) == expected
 
 
 def test_claims_are_made_for_each_problem() -> None:

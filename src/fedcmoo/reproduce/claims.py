@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -30,7 +30,8 @@ RULE = (
     "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
     "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training: shorter runs than the paper's decide them in neither direction."
+    "training: only runs with the paper's settings decide them, in either direction, with 500 rounds or at least the "
+    "number after the †."
 )
 
 
@@ -49,6 +50,7 @@ class Claim:
         spread: the known spread over seeds, if any; used instead of the measured one if there is only one seed.
         paper: the quantity in the paper's own numbers, if it gives them.
         final: whether it is about the end of training.
+        rounds: for a claim about the end of training, the number of rounds that suffices; None for the paper's.
         part: which part of the target it is about; None for all of them.
     """
 
@@ -62,6 +64,7 @@ class Claim:
     spread: float = 0.0
     paper: float | None = None
     final: bool = False
+    rounds: int | None = None
     part: str | None = None
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class Verdict:
 
 
 def judge(claim: Claim, values: Sequence[float], full: bool) -> Verdict:
-    """Judge a claim by the `RULE`, given its quantity for each seed, and whether the runs have the paper's scale.
+    """Judge a claim by the `RULE`, given its quantity for each seed, and whether the runs have a sufficient scale.
 
     >>> claim = Claim(id="a", target="t", text="", where="", quantity="", unit="", resolution=0.5)
     >>> judge(claim, [2.0, 3.0], full=True).verdict, judge(claim, [0.9], full=True).verdict
@@ -112,37 +115,35 @@ def all_claims() -> tuple[Claim, ...]:
     return tuple(claim for entry in table["claim"] for claim in _claims(**entry))
 
 
-def _claims(
-    id: str, text: str, problems: Sequence[str] = (), paper: float | Mapping[str, float] | None = None, **others: Any
-) -> Iterator[Claim]:
-    """The claims of one entry of the file: one, or one for each of its problems."""
-    numbers = paper if isinstance(paper, Mapping) else dict.fromkeys(problems, paper)
+def _claims(id: str, text: str, problems: Sequence[str] = (), **others: Any) -> Iterator[Claim]:
+    """The claims of one entry of the file: one, or one for each of its problems, with that problem's values."""
     if not problems:
-        yield Claim(id=id, text=text, paper=None if isinstance(paper, Mapping) else paper, **others)
+        yield Claim(id=id, text=text, **others)
     for part in problems:
-        yield Claim(
-            id=f"{id}-{part}", text=text.format(problem=PROBLEMS[part]), paper=numbers.get(part), part=part, **others
-        )
+        own: dict[str, Any] = {
+            name: value.get(part) if isinstance(value, Mapping) else value for name, value in others.items()
+        }
+        yield Claim(id=f"{id}-{part}", text=text.format(problem=PROBLEMS[part]), part=part, **own)
 
 
 def judge_target(
-    target: str, measured: Mapping[str, Sequence[float]], parts: Sequence[str], full: Sequence[str]
+    target: str, measured: Mapping[str, Sequence[float]], suffices: Callable[[Claim], bool]
 ) -> list[Verdict]:
     """Verdicts on all claims of a target, including those that could not be measured.
 
     Args:
         target: its name.
         measured: the quantities by claim, one number for each seed.
-        parts: the parts that were made.
-        full: the parts among them that have the paper's scale.
+        suffices: whether the runs have the scale that a claim about the end of training needs.
     """
     claims = [claim for claim in all_claims() if claim.target == target]
     unknown = set(measured) - {claim.id for claim in claims}
     if unknown:
         raise ValueError(f"claims.toml must have every claim that {target} measures, but lacks {sorted(unknown)}")
     return [
-        judge(claim, measured.get(claim.id, ()), set(parts if claim.part is None else [claim.part]) <= set(full))
+        judge(claim, values, bool(values) and suffices(claim))
         for claim in claims
+        for values in [measured.get(claim.id, ())]
     ]
 
 
@@ -158,7 +159,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
             error = standard_error(c, v.values)
             ours = f"{np.mean(v.values):.{digits}f} ± {error:.{digits}f} {c.unit}"
         paper = "" if c.paper is None else f"{c.paper:.{digits}f} {c.unit}"
-        mark = " †" if c.final else ""
+        mark = f" †{c.rounds or ''}" if c.final else ""
         rows.append([c.text + mark, v.verdict, ours, paper, c.quantity, c.where])
         records.append(
             {

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedcmoo.data.catalogue import missing_data
 from fedcmoo.data.folder import data_folder
 from fedcmoo.engines.pool import usable_cores
-from fedcmoo.reproduce.claims import judge_target
+from fedcmoo.reproduce.claims import Claim, judge_target
 from fedcmoo.reproduce.estimate import estimate
 from fedcmoo.reproduce.outcome import Made, Outcome
 from fedcmoo.reproduce.study import Study
@@ -141,7 +141,11 @@ def make(target: PaperTarget, study: Study, runs: Runs, say: Callable[[str], Non
         for part in results
         for label, configs in target.plan(study, part).items()
     }
-    verdicts = judge_target(target.name, made.measured, list(results), full)
+
+    def suffices(claim: Claim) -> bool:
+        return all(target.is_full(study, part, claim.rounds) for part in ([claim.part] if claim.part else results))
+
+    verdicts = judge_target(target.name, made.measured, suffices)
     return Outcome(target.name, target.title, scale, full, made.tables, made.charts, verdicts, failures, configurations)
 
 

@@ -94,10 +94,10 @@ class Study:
         return {METHODS[method].label(): self.configs(problem, method, over) for method in methods}
 
 
-def falls_short(config: StudyConfig, full: StudyConfig) -> bool:
-    """Whether a configuration differs from that of full scale in anything but more rounds."""
-    differences = set(_differences(config, full))
-    return bool(differences) and not (differences == {"rounds"} and config.rounds > full.rounds)
+def falls_short(config: StudyConfig, full: StudyConfig, rounds: int | None = None) -> bool:
+    """Whether a configuration differs from that of full scale in anything but more rounds than `rounds`, by default
+    those of full scale."""
+    return config.rounds < (rounds or full.rounds) or bool(set(_differences(config, full)) - {"rounds"})
 
 
 def scale_line(

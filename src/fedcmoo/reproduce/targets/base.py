@@ -38,10 +38,11 @@ class PaperTarget(ABC):
     def make(self, study: Study, results: Results, note: str) -> Made:
         """Tables, charts and measurements from the parts that are there; `note` says at what scale."""
 
-    def is_full(self, study: Study, part: str) -> bool:
-        """Whether the runs of a part have the paper's scale; the number of seeds does not count."""
+    def is_full(self, study: Study, part: str, rounds: int | None = None) -> bool:
+        """Whether the runs of a part have the paper's scale, or with `rounds`, that scale with at least so many rounds;
+        the number of seeds does not count."""
         own, full = (self.plan(s, part) for s in (study, Study(full=True)))
-        return all(label in own and not falls_short(own[label][0], full[label][0]) for label in full)
+        return all(label in own and not falls_short(own[label][0], full[label][0], rounds) for label in full)
 
     def scale(self, study: Study, parts: Iterable[str]) -> str:
         """The line about the scale of some parts, for every table and figure."""

@@ -63,7 +63,7 @@ class Rate(PaperTarget):
         own = replace(study, rounds=None, rounds_of={}, seeds=seeds, seeds_of={})
         return own.configs(Valleys.name, "fedcmoo-t-measured", settings)
 
-    def is_full(self, study: Study, part: str) -> bool:
+    def is_full(self, study: Study, part: str, rounds: int | None = None) -> bool:
         return self.horizons(study)[-1] >= self.horizons(Study(full=True))[-1]
 
     def scale(self, study: Study, parts: Iterable[str]) -> str:
