@@ -61,6 +61,7 @@ class Client:
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
         scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
+        stream: the name of the stream of random numbers from which batches, augmentation and dropout are drawn.
     """
 
     problem: Problem
@@ -77,6 +78,7 @@ class Client:
     new_private: State | None = None
     share: Share | None = None
     scales: Sequence[float] | None = None
+    stream: str = ""
 
     def __str__(self) -> str:
         return f"client {self.i}"
@@ -109,7 +111,7 @@ class Client:
 
     def random(self, purpose: str) -> torch.Generator:
         """This client's generator for a purpose in this round."""
-        return generator(self.seed, self.round, self.i, purpose)
+        return generator(self.seed, self.round, self.i, f"{purpose}{self.stream}")
 
     def jacobian(self, batch_size: int | None) -> Tensor:
         """h_i: the stochastic gradients of all objectives at x, one a row: [M, d]. (The paper writes it [d, M].)
@@ -223,17 +225,18 @@ class Client:
         corrections: Mapping[int, Correct] = MappingProxyType({}),
     ) -> tuple[Tensor, Tensor, Tensor]:
         """FSMGDA's local training: K steps from x on each objective alone. Returns the M updates [M, d], and the
-        buffers (their mean) and counters after them. All objectives use the same batches, and the same first forward
-        pass unless there is a correction, which may need its own. Private parameters change by the sum of the
-        objectives' changes."""
+        buffers (their mean) and counters after them. Each objective has its own batches, so the noise of the updates is
+        independent and partly cancels in their weighted sum. Private parameters change by the sum of the objectives'
+        changes."""
         M, model = self.problem.M, self.model
         updates = model.x.new_zeros(M, len(model.x))
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
         for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
-            correct = corrections.get(k)
-            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct is None, correct)
+            self.stream = f" of objective {k}" if k else ""  # with one objective, FSMGDA is FedAvg
+            updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct=corrections.get(k))
             buffers += model.buffers() / len(self.owned)
+        self.stream = ""
         counters = model.counters() if self.owned else self.state.counters
         if self.sizes.private and self.owned:
             model.load(State(self.state.x - updates.sum(dim=0), buffers, counters))
@@ -265,7 +268,7 @@ class Client:
         self.model.module.train()
 
     def _dropout(self, purpose: str) -> AbstractContextManager[None]:
-        return seeded(self.model.device, self.seed, self.round, self.i, purpose)
+        return seeded(self.model.device, self.seed, self.round, self.i, f"{purpose}{self.stream}")
 
     def _batches(self, batch_size: int | None) -> Iterator[Tensor]:
         return batches(len(self.data), batch_size, self.random("batches"))

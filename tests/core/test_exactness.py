@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Problem, fit
+from fedcmoo.engines import Local
 from fedcmoo.gram import Exact
 from fedcmoo.weights import FindWeights, MinNorm
 from fedcmoo.worker import Worker
@@ -91,6 +93,17 @@ def test_fsmgda_with_one_objective_is_fedavg() -> None:
     common: dict[str, Any] = {"client_lr": 0.1, "local_steps": 3, "batch_size": 2}
     x = final(problem, method=FSMGDA(**common), rounds=4, clients_per_round=3)
     assert torch.allclose(x, final(problem, method=FedAvg(**common), rounds=4, clients_per_round=3), atol=1e-9)
+
+
+@pytest.mark.parametrize(("batch_size", "equal"), [(None, True), (1, False)])
+def test_fsmgda_trains_every_objective_on_batches_of_its_own(batch_size: int | None, equal: bool) -> None:
+    """Two copies of one objective have equal updates if batches are the whole data, and different ones otherwise."""
+    problem = quadratics(M=1)
+    twins = replace(problem, objectives=[replace(problem.objectives[0], name=name) for name in ("a", "b")])
+    result = fit(twins, FSMGDA(local_steps=3, batch_size=batch_size), 1, clients_per_round=3, engine=Local())
+    (own, cross), (_, other) = result.history[0].gram  # type: ignore[misc]
+    assert (own == other == cross) is equal
+    assert own + other - 2 * cross >= 0  # the squared distance of the two updates
 
 
 def test_fsmgda_with_one_exact_step_is_an_mgda_step() -> None:
