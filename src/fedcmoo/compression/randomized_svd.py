@@ -28,6 +28,7 @@ class RandomizedSVD(FloatCompressor):
 
     References:
         Halko, Martinsson and Tropp. Finding structure with randomness. SIAM Review, 2011. Algorithms 4.4 and 5.1.
+        Li, Linderman, Szlam, Stanton, Kluger and Tygert. Algorithm 971. ACM TOMS, 2017. (LU between the products.)
     """
 
     unbiased: ClassVar[bool] = False
@@ -53,11 +54,13 @@ class RandomizedSVD(FloatCompressor):
         columns = min(rows, s, r + math.ceil(self.oversampling * r))
         Y = A @ torch.randn(s, columns, generator=random).to(h)
         for _ in range(self.power_iterations):
-            Y = A @ _orthonormal(A.transposed_times(_orthonormal(Y)))
-        Q = _orthonormal(Y)  # [rows, columns], spans the range
-        U, S, Vh = torch.linalg.svd(A.transposed_times(Q).T, full_matrices=False)  # of Q^T A: [columns, s]
-        right = self.pack("right", S[:r, None] * Vh[:r])
-        return Message(left=(Q @ U[:, :r]).to(self.dtype), **right)
+            Y = A @ _basis(A.transposed_times(_basis(Y)))
+        Q = torch.linalg.qr(Y).Q  # [rows, columns], spans the range
+        B = A.transposed_times(Q)  # the transpose of Q^T A: [s, columns]
+        # Its right singular vectors as eigenvectors of B^T B, in float64: faster than an SVD of B in float32, and no
+        # less accurate.
+        U = torch.linalg.eigh(B.T.double() @ B.double()).eigenvectors.flip(1)[:, :r].to(B)
+        return Message(left=(Q @ U).to(self.dtype), **self.pack("right", (B @ U).T.contiguous()))
 
     def _decode(self, payload: Message, shape: Shape, budget: int, sender: str) -> Tensor:
         M, d = shape
@@ -109,6 +112,8 @@ def _shape(shape: Shape) -> Shape:
     return M * -(-d // s), s
 
 
-def _orthonormal(Y: Tensor) -> Tensor:
-    Q: Tensor = torch.linalg.qr(Y).Q
-    return Q
+def _basis(Y: Tensor) -> Tensor:
+    """A well-conditioned basis of the columns of Y: the factor P L of Y = P L U, faster than Q if there are many."""
+    P, L, _ = torch.linalg.lu(Y)
+    basis: Tensor = L[P.argmax(dim=1)]
+    return basis
