@@ -85,6 +85,9 @@ class FedCM(Drift):
     weighted gradients of many cohorts, with less noise and common to all clients. In the first round steps are along
     g_i alone.
 
+    As the model converges, m vanishes. With all clients in every round and exact gradients, it ends where runs without
+    m and with the rate (1 - beta) η_c end: clients drift as with this smaller rate, while rounds make steps of K η_c m.
+
     With changing weights, m = (1 - beta) Σ_s beta^s Σ_k w_k^(t-s) ∇F_k: as long as the gradients change little, this is
     the direction of the average weights (1 - beta) Σ_s beta^s w^(t-s). New weights take effect over about
     1 / (1 - beta) rounds.

@@ -126,6 +126,17 @@ def test_fedcm_blends_the_last_rounds_direction_into_every_step() -> None:
     assert torch.allclose(final(problem, FedCM(beta=0.7), 3), x, atol=1e-12)
 
 
+def test_fedcm_ends_where_fedavg_with_a_smaller_rate_ends() -> None:
+    """At the end m = 0: x = Σ_i s_i c_i / Σ_i s_i with s_i = 1 - (1 - (1 - β) η a_i)^K, closer to the optimum."""
+    problem, beta = curved(), 0.9
+    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
+    s = 1 - (1 - (1 - beta) * LR * a) ** K
+    x = final(problem, FedCM(beta=beta), 300)
+    assert torch.allclose(x, (s * c).sum(dim=0) / s.sum(dim=0), atol=1e-9)
+    best = optimum(problem, torch.ones(1, dtype=torch.float64))
+    assert (x - best).norm() < 0.2 * (final(problem, Drift(), 300) - best).norm()
+
+
 @pytest.mark.parametrize("drift", [Scaffold(), FedCM(), Storm(), MVR()])
 def test_corrections_of_directions_need_plain_steps(drift: Drift) -> None:
     with pytest.raises(ValueError, match="SGD without momentum"):
