@@ -61,7 +61,7 @@ class Client:
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
         scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
-        stream: the name of the stream of random numbers from which batches, augmentation and dropout are drawn.
+        stream: the name of the current stream of random numbers.
     """
 
     problem: Problem
@@ -78,7 +78,7 @@ class Client:
     new_private: State | None = None
     share: Share | None = None
     scales: Sequence[float] | None = None
-    stream: str = ""
+    stream: str = field(default="", init=False)
 
     def __str__(self) -> str:
         return f"client {self.i}"

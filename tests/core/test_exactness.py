@@ -103,7 +103,6 @@ def test_fsmgda_trains_every_objective_on_batches_of_its_own(batch_size: int | N
     result = fit(twins, FSMGDA(local_steps=3, batch_size=batch_size), 1, clients_per_round=3, engine=Local())
     (own, cross), (_, other) = result.history[0].gram  # type: ignore[misc]
     assert (own == other == cross) is equal
-    assert own + other - 2 * cross >= 0  # the squared distance of the two updates
 
 
 def test_fsmgda_with_one_exact_step_is_an_mgda_step() -> None:

@@ -19,6 +19,7 @@ from fedcmoo.reproduce.claims import (
     judge_target,
     standard_error,
 )
+from fedcmoo.reproduce.command import suffices
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets import TARGETS
 
@@ -97,18 +98,26 @@ def test_every_part_has_its_own_scale() -> None:
     assert found == {"mean-accuracy-multimnist": FAILS, "mean-accuracy-cifar10-mnist": OPEN}
 
 
-def test_some_claims_about_the_end_are_decided_by_fewer_rounds_than_the_papers() -> None:
-    claims = {c.id: c for c in all_claims()}
-    assert (claims["drift-lead-multimnist"].rounds, claims["mean-accuracy-multimnist"].rounds) == (300, None)
-    drift = TARGETS["drift"]()
-    for study, expected in (
-        (Study(full=True), (True, True)),
-        (Study(full=True, rounds=300), (False, True)),
-        (Study(full=True, rounds=299), (False, False)),
-        (Study(rounds=500), (False, False)),  # fewer numbers of local steps
-        (Study(full=True, sets={"problem": {"alpha": 1.0}}), (False, False)),
-    ):
-        assert (drift.is_full(study, "multimnist"), drift.is_full(study, "multimnist", rounds=300)) == expected
+@pytest.mark.parametrize(
+    ("study", "grows", "lead"),
+    [
+        (Study(full=True), True, True),
+        (Study(full=True, rounds=300), True, False),
+        (Study(full=True, rounds=299), False, False),
+        (Study(rounds=500), False, False),  # fewer numbers of local steps
+        (Study(full=True, sets={"problem": {"alpha": 1.0}}), False, False),
+    ],
+)
+def test_trends_are_decided_by_300_rounds_and_leads_by_all(study: Study, grows: bool, lead: bool) -> None:
+    drift, claims = TARGETS["drift"](), {c.id: c for c in all_claims()}
+    found = [suffices(drift, study, claims[f"drift-{name}-multimnist"], drift.parts) for name in ("grows", "lead")]
+    assert found == [grows, lead]
+
+
+def test_a_claim_about_all_parts_needs_all_of_them_at_full_scale() -> None:
+    radial, (claim,) = TARGETS["radial"](), [c for c in all_claims() if c.id == "radial-objectives"]
+    assert suffices(radial, Study(full=True), claim, radial.parts)
+    assert not suffices(radial, Study(full=True, rounds_of={"celeba5": 400}), claim, radial.parts)
 
 
 def test_claims_are_made_for_each_problem() -> None:

@@ -113,7 +113,14 @@ def _shape(shape: Shape) -> Shape:
 
 
 def _basis(Y: Tensor) -> Tensor:
-    """A well-conditioned basis of the columns of Y: the factor P L of Y = P L U, faster than Q if there are many."""
-    P, L, _ = torch.linalg.lu(Y)
-    basis: Tensor = L[P.argmax(dim=1)]
-    return basis
+    """A well-conditioned basis of the columns of Y [n, k]: the factor P L of Y = P L U, faster than Q if k is large.
+
+    P is applied as a list of swaps, since as a matrix it would be as large as the Jacobian.
+    """
+    LU, pivots, _ = torch.linalg.lu_factor_ex(Y)  # no error if Y lacks rank
+    order = list(range(len(Y)))
+    for i, pivot in enumerate(pivots.tolist()):
+        order[i], order[pivot - 1] = order[pivot - 1], order[i]
+    L = LU.tril_(-1)
+    L.diagonal().fill_(1)
+    return torch.empty_like(L).index_copy_(0, torch.tensor(order, device=L.device), L)

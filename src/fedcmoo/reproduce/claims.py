@@ -30,8 +30,8 @@ RULE = (
     "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
     "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training: only runs with the paper's settings decide them, in either direction, with 500 rounds or at least the "
-    "number after the †."
+    "training: only runs with the paper's settings decide them, in either direction, with the paper's number of rounds "
+    "or at least the number after the †."
 )
 
 
@@ -140,11 +140,8 @@ def judge_target(
     unknown = set(measured) - {claim.id for claim in claims}
     if unknown:
         raise ValueError(f"claims.toml must have every claim that {target} measures, but lacks {sorted(unknown)}")
-    return [
-        judge(claim, values, bool(values) and suffices(claim))
-        for claim in claims
-        for values in [measured.get(claim.id, ())]
-    ]
+    found = [(claim, measured.get(claim.id, ())) for claim in claims]
+    return [judge(claim, values, bool(values) and suffices(claim)) for claim, values in found]
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:

@@ -141,12 +141,13 @@ def make(target: PaperTarget, study: Study, runs: Runs, say: Callable[[str], Non
         for part in results
         for label, configs in target.plan(study, part).items()
     }
-
-    def suffices(claim: Claim) -> bool:
-        return all(target.is_full(study, part, claim.rounds) for part in ([claim.part] if claim.part else results))
-
-    verdicts = judge_target(target.name, made.measured, suffices)
+    verdicts = judge_target(target.name, made.measured, lambda claim: suffices(target, study, claim, results))
     return Outcome(target.name, target.title, scale, full, made.tables, made.charts, verdicts, failures, configurations)
+
+
+def suffices(target: PaperTarget, study: Study, claim: Claim, made: Iterable[str]) -> bool:
+    """Whether the runs of a claim's part, or of all parts made, have the scale that a claim about the end needs."""
+    return all(target.is_full(study, part, claim.rounds) for part in ([claim.part] if claim.part else made))
 
 
 def _without_places(text: str, study: Study, runs: Runs) -> str:

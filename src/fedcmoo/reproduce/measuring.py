@@ -22,7 +22,8 @@ from fedcmoo.validation import at_least_one, positive
 from fedcmoo.weights import min_norm
 
 WAYS = ("FedCMOO", "FSMGDA", "FSMGDA at FedCMOO's client_lr")
-"""The ways of local training compared; the last one differs by drift only, not by the step size."""
+"""The ways of local training compared. The last one has FedCMOO's step size; like all of FSMGDA's training, it draws
+batches for each objective, so its noise is smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,9 +95,9 @@ class Study:
 
 
 def falls_short(config: StudyConfig, full: StudyConfig, rounds: int | None = None) -> bool:
-    """Whether a configuration differs from that of full scale in anything but more rounds than `rounds`, by default
-    those of full scale."""
-    return config.rounds < (rounds or full.rounds) or bool(set(_differences(config, full)) - {"rounds"})
+    """Whether a configuration has fewer than `rounds` rounds (by default those of full scale), or differs from that of
+    full scale in another setting."""
+    return config.rounds < min(rounds or full.rounds, full.rounds) or bool(set(_differences(config, full)) - {"rounds"})
 
 
 def scale_line(
