@@ -61,7 +61,7 @@ class Client:
             no change.
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
         scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
-        stream: the name of the current stream of random numbers.
+        stream: a suffix of the purposes of random generators; `train_each` sets it for each objective.
     """
 
     problem: Problem
@@ -233,7 +233,7 @@ class Client:
         buffers = torch.zeros_like(self.state.buffers) if self.owned else self.state.buffers
         for k in self.owned:
             only_k = [float(j == k) for j in range(M)]
-            self.stream = f" of objective {k}" if k else ""  # with one objective, FSMGDA is FedAvg
+            self.stream = f" of objective {k}" if k else ""  # none for 0: FSMGDA with one objective is FedAvg
             updates[k] = self.train(only_k, steps, lr, optimizer, batch_size, correct=corrections.get(k))
             buffers += model.buffers() / len(self.owned)
         self.stream = ""

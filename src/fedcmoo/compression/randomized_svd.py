@@ -113,11 +113,12 @@ def _shape(shape: Shape) -> Shape:
 
 
 def _basis(Y: Tensor) -> Tensor:
-    """A well-conditioned basis of the columns of Y [n, k]: the factor P L of Y = P L U, faster than Q if k is large.
+    """A well-conditioned basis of the columns of Y [n, k]: P L of the LU decomposition Y = P L U.
 
+    For large k this is faster than the Q of a QR decomposition.
     P is applied as a list of swaps, since as a matrix it would be as large as the Jacobian.
     """
-    LU, pivots, _ = torch.linalg.lu_factor_ex(Y)  # no error if Y lacks rank
+    LU, pivots, _ = torch.linalg.lu_factor_ex(Y)  # raises no error if Y is rank-deficient
     order = list(range(len(Y)))
     for i, pivot in enumerate(pivots.tolist()):
         order[i], order[pivot - 1] = order[pivot - 1], order[i]

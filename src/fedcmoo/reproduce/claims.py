@@ -26,12 +26,12 @@ OURS = "ours"
 
 RULE = (
     "A claim is a number that should be positive, measured once for every seed. Its standard error is the "
-    "spread over seeds (where there is one seed, what is known of it from other runs) divided by the square root of "
-    "their number, but never less than the claim's resolution, which is what a single measurement cannot tell from "
-    "zero (the choice of test images, say). The claim holds if the mean is more than two standard errors above zero, "
+    "standard deviation over seeds (with one seed, the value known from other runs) divided by the square root of the "
+    "number of seeds, but at least the claim's resolution: the standard error of a single measurement, for example "
+    "due to the choice of test images. The claim holds if the mean is more than two standard errors above zero, "
     "does not hold if it is more than two below, and is not decided otherwise. Claims marked † are about the end of "
-    "training: only runs with the paper's settings decide them, in either direction, with the paper's number of rounds "
-    "or at least the number after the †."
+    "training: they are decided, in either direction, only by runs with the paper's settings and number of rounds, or "
+    "with at least the number of rounds given after the †."
 )
 
 
