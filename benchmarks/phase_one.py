@@ -12,29 +12,72 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedcmoo import FedCMOO, Objective, Problem, accuracy, fit
 from fedcmoo.bench.timed import Clock, T, Timed
-from fedcmoo.contributions import Channels, Stage
+from fedcmoo.client import Client
+from fedcmoo.contributions import Arrays, Channels, Contribution, Stage
 from fedcmoo.data.images import ImageData
 from fedcmoo.engines import Local
 from fedcmoo.experiments.pairs import MultiMNIST
+from fedcmoo.gram import Exact
+from fedcmoo.gram.base import Estimate
+from fedcmoo.gram.exact import Jacobian
+from fedcmoo.messages import Message
 from fedcmoo.models.images import LeNet, ResNet18
 from fedcmoo.optimizers import SGD
-from fedcmoo.randomness import seeded
+from fedcmoo.ownership import Share
+from fedcmoo.randomness import numpy_generator, seeded
+from fedcmoo.rounds import Server
 from fedcmoo.worker import Worker
 
 M, COHORT, BATCH = 40, 10, 32
 
-SETTINGS: Mapping[str, tuple[Mapping[str, int], str]] = {
+
+def chosen_half(seed: int, round: int) -> tuple[bool, ...]:
+    """Which objectives are in the random half of a round, the same for all clients."""
+    chosen = numpy_generator(seed, round, "half").permutation(M) < M // 2
+    return tuple(bool(is_chosen) for is_chosen in chosen)
+
+
+@dataclass(frozen=True)
+class HalfJacobian(Jacobian):
+    """h_i with zeros for the other half of the objectives, whose gradients are not computed."""
+
+    def compute(self, client: Client, message: Message) -> Arrays:
+        own, client.share = client.share, Share(client.weight, chosen_half(client.seed, client.round))
+        arrays = super().compute(client, message)
+        client.share = own
+        return arrays
+
+
+class Half(Exact):
+    """The exact G of a random half of the objectives, another one in every round; the others keep their weights."""
+
+    asks_cohort: ClassVar[bool] = False  # so that the first local step does not reuse half a Jacobian
+
+    def contribution(self, batch_size: int | None) -> Contribution:
+        return HalfJacobian(batch_size)
+
+    def estimate(self, server: Server, *others: str) -> Estimate:
+        G, sums = yield from super().estimate(server, *others)
+        other_half = ~np.array(chosen_half(server.seed, server.round))
+        G[other_half] = G[:, other_half] = np.nan
+        return G, sums
+
+
+SETTINGS: Mapping[str, tuple[Mapping[str, object], str]] = {
     "full": ({}, "encoder"),
     "gram_every=4": ({"gram_every": 4}, "encoder"),
     "gram_batch_size=8": ({"gram_batch_size": BATCH // 4}, "encoder"),
     "last-layer": ({}, "encoder.7"),
+    "random-half": ({"gram": Half()}, "encoder"),
 }
 """The settings of FedCMOO, and the parameters that G covers."""
 
@@ -112,7 +155,8 @@ def train(rounds: int, seed: int, rule: str, settings: Sequence[str]) -> None:
     print("seed, rule, setting: mean accuracy, mean loss, worst loss; processor seconds of phase one, of a client")
     for name in settings or SETTINGS:
         options, shared = SETTINGS[name]
-        method = Clocked(client_lr=0.5, server_lr=1.0, batch_size=BATCH, weights=rule, **options)
+        common = {"client_lr": 0.5, "server_lr": 1.0, "batch_size": BATCH, "weights": rule}
+        method = Clocked(**common, **options)  # type: ignore[arg-type]
         problem = forty_questions(seed, shared)
         result = fit(problem, method, rounds, clients_per_round=COHORT, seed=seed, engine=Local(), evaluate_every=20)
         phase_one, training = (clock.seconds / rounds / COHORT for clock in (method.phase_one, method.training_clock))

@@ -19,7 +19,9 @@ from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, TableEntry, beside_paper
 from fedcmoo.run import RESULT, SavedRun
 
-SMALL_ROUNDS, SMALL_EVERY = 20, 4
+SMALL_ROUNDS = 20
+EVERY = 4
+"""Rounds from one comparison to the next, which takes longer than a round of training."""
 OURS = ("sketch", "one-way quantizer")
 """Estimators that are not in the paper."""
 GAPS = {
@@ -40,7 +42,7 @@ class GramTable(PaperTarget):
 
     def plan(self, study: Study, part: str) -> Plan:
         configs = study.configs(part, "fedcmoo-pref", {} if study.full else {"rounds": SMALL_ROUNDS})
-        return {"FedCMOO-Pref": [GramStudy.of(c, 1 if study.full else SMALL_EVERY) for c in configs]}
+        return {"FedCMOO-Pref": [GramStudy.of(config, EVERY) for config in configs]}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         benches = {part: [GramBench.load(run.folder) for run in runs["FedCMOO-Pref"]] for part, runs in results.items()}

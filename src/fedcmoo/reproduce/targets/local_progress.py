@@ -18,7 +18,7 @@ from fedcmoo.run import SavedRun
 WINDOW = 40
 """Rounds of the running average."""
 EVERY = 5
-"""At small scale, rounds from one measurement to the next."""
+"""Rounds from one measurement to the next, which takes as long as ten rounds of training."""
 QUANTITIES = {"loss reduction": 1.0, "accuracy gain": 100.0}
 """What is measured, and the factor for its unit."""
 
@@ -31,7 +31,7 @@ class LocalProgressFigure(PaperTarget):
     def plan(self, study: Study, part: str) -> Plan:
         own, other = (preset(part, method, not study.full)["method"] for method in ("fedcmoo", "fsmgda"))
         settings = {name: value for name, value in own.items() if name != "name"}
-        settings |= {"fsmgda_client_lr": other["client_lr"], "measure_every": 1 if study.full else EVERY}
+        settings |= {"fsmgda_client_lr": other["client_lr"], "measure_every": EVERY}
         return {"FedCMOO": study.configs(part, "local-progress", {"method": settings})}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
