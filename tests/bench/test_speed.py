@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from typer.testing import CliRunner
 
 from fedcmoo import FedCMOO, Objective, fit
-from fedcmoo.bench.speed import bench_speed, floor, profile
+from fedcmoo.bench.speed import bench_speed, baseline, profile
 from fedcmoo.bench.synthetic import synthetic
 from fedcmoo.cli.bench import speed
 from fedcmoo.compression import Rotated
@@ -40,7 +40,7 @@ class CountedLoss:
         self.backward += 1
 
 
-def test_the_floor_has_the_passes_of_a_round() -> None:
+def test_the_baseline_has_the_passes_of_a_round() -> None:
     losses = [CountedLoss(), CountedLoss()]
     problem = synthetic(clients=4)
     problem.objectives = [Objective(f"f{k}", loss) for k, loss in enumerate(losses)]
@@ -51,11 +51,11 @@ def test_the_floor_has_the_passes_of_a_round() -> None:
         return [(loss.forward - f, loss.backward - b) for loss, (f, b) in zip(losses, before, strict=True)]
 
     of_check = passes(problem.check)
-    of_floor = passes(floor(problem, METHOD, 3))
+    of_baseline = passes(baseline(problem, METHOD, 3))
     of_fit = passes(lambda: fit(problem, METHOD, 1, clients_per_round=3, engine=Local()))
     of_round = [(f - cf, b - cb) for (f, b), (cf, cb) in zip(of_fit, of_check, strict=True)]
-    assert of_round == of_floor
-    assert of_floor == [(3 * 3, 3 * 3)] * 2  # clients, local steps: the first step's gradients are phase one's
+    assert of_round == of_baseline
+    assert of_baseline == [(3 * 3, 3 * 3)] * 2  # clients, local steps: the first step's gradients are phase one's
 
 
 def test_everything_is_measured(tmp_path: Path) -> None:

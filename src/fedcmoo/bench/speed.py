@@ -1,6 +1,6 @@
 """Measure the speed of rounds: against a plain PyTorch loop with the same passes, by engine, and by problem size.
 
-Every round is followed by a round of the plain loop (the floor), so that temporary slowness of the machine affects
+Every round is followed by a round of the plain loop (the baseline), so that temporary slowness of the machine affects
 both.
 """
 
@@ -67,7 +67,7 @@ def bench_speed(
         grown.append(grow(what, values, repeats))
     speeds = []
     for name, engine in engines.items():
-        say(f"{name}: {rounds} rounds of {problem.name}, and as many of the floor")
+        say(f"{name}: {rounds} rounds of {problem.name}, and as many of the baseline")
         speeds.append(engine_speed(name, engine, problem, method, rounds, clients_per_round))
     return SpeedBench(problem.name, clients_per_round, method.local_steps, method.batch_size, speeds, grown)
 
@@ -75,11 +75,11 @@ def bench_speed(
 def engine_speed(
     name: str, engine: Engine, problem: Problem, method: FedCMOO, rounds: int, clients_per_round: int
 ) -> EngineSpeed:
-    """Measure rounds on one engine, each followed by one of the floor. The first does not count, nor does the last,
+    """Measure rounds on one engine, each followed by one of the baseline. The first does not count, nor does the last,
     which may be followed by an evaluation."""
     reset_peak()
     clock, coding = Clock(), Clock()
-    stopwatch = Stopwatch(clock, floor(problem, method, clients_per_round))
+    stopwatch = Stopwatch(clock, baseline(problem, method, clients_per_round))
     timed = TimedFedCMOO.like(method, clock)
     result = fit(
         problem,
@@ -97,8 +97,8 @@ def engine_speed(
         seconds=median(totals),
         phases={phase: median(lap.seconds[phase] for lap in laps) for phase in laps[0].seconds},
         evaluation=result.history[-1].seconds.get("evaluate", 0.0),
-        floor=median(lap.floor for lap in laps),
-        ratio=median(total / lap.floor for total, lap in zip(totals, laps, strict=True)),
+        baseline=median(lap.baseline for lap in laps),
+        ratio=median(total / lap.baseline for total, lap in zip(totals, laps, strict=True)),
         # Only clients of a local engine are timed by this process's clock.
         outside_clients=1 - sum(lap.in_clients for lap in laps) / sum(totals) if isinstance(engine, Local) else None,
         coding=coding.seconds / sum(lap.processor for lap in stopwatch.laps) if coding.seconds else None,
@@ -130,10 +130,10 @@ def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
     )
 
 
-def floor(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable[[], None]:
+def baseline(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable[[], None]:
     """A round's passes in a plain PyTorch loop: for each client one forward and M backward ones, then the local steps.
 
-    All steps use one batch made beforehand: the floor includes neither making and augmenting batches nor any work of a
+    All steps use one batch made beforehand: the baseline includes neither making and augmenting batches nor any work of a
     server. It uses the workers' allocator settings, without which it would be slower.
     """
     keep_freed_memory()
@@ -182,27 +182,27 @@ def profile(problem: Problem, method: FedCMOO, clients_per_round: int, trace: Pa
 
 
 class Lap(NamedTuple):
-    """Times of one round: seconds by phase, processor seconds here, those inside clients, and the floor's seconds."""
+    """Times of one round: seconds by phase, processor seconds here, those inside clients, and the baseline's seconds."""
 
     seconds: Mapping[str, float]
     processor: float
     in_clients: float
-    floor: float
+    baseline: float
 
 
 class Stopwatch(Callback):
-    """Times rounds, and runs the floor's round after each."""
+    """Times rounds, and runs the baseline's round after each."""
 
-    def __init__(self, clock: Clock, floor: Callable[[], None] | None) -> None:
-        self.clock, self.floor = clock, floor
+    def __init__(self, clock: Clock, baseline: Callable[[], None] | None) -> None:
+        self.clock, self.baseline = clock, baseline
         self.laps: list[Lap] = []
         self._processor = time.process_time()
 
     def after_round(self, record: Record) -> None:
         processor, in_clients = time.process_time() - self._processor, self.clock.seconds
         start = time.perf_counter()
-        if self.floor is not None:
-            self.floor()
+        if self.baseline is not None:
+            self.baseline()
         seconds = {phase: s for phase, s in record.seconds.items() if phase != "evaluate"}
         self.laps.append(Lap(seconds, processor, in_clients, time.perf_counter() - start))
         self.clock.seconds = 0.0

@@ -28,8 +28,8 @@ class EngineSpeed:
         seconds: seconds of a round.
         phases: the same by phase; "server" is the server's work between requests to clients.
         evaluation: seconds of one evaluation on the test and validation data.
-        floor: seconds of the same passes in a plain PyTorch loop on one thread.
-        ratio: the ratio of a round to the following round of the floor.
+        baseline: seconds of the same passes in a plain PyTorch loop on one thread.
+        ratio: the ratio of a round to the following round of the baseline.
         outside_clients: the share of a round outside clients' work: sampling, sums, messages, weights. Known only for
             the local engine.
         coding: the share of processor time for compressing and decoding updates. Known only for the local engine, if
@@ -42,7 +42,7 @@ class EngineSpeed:
     seconds: float
     phases: Mapping[str, float]
     evaluation: float
-    floor: float
+    baseline: float
     ratio: float
     outside_clients: float | None
     coding: float | None
@@ -94,7 +94,7 @@ class SpeedBench:
         return {**asdict(self), "machine": machine}
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot the engines beside the floor and each size that grows, and save the picture if a path is given."""
+        """Plot the engines beside the baseline and each size that grows, and save the picture if a path is given."""
         panels = [self._engines_panel(), *(_growth_panel(growth) for growth in self.growth)]
         see = "Seconds of a round by phase, beside a plain PyTorch loop; time of a round as a synthetic problem grows."
         return draw(Chart("speed", f"Speed of {self.problem}", see, panels), path)
@@ -105,10 +105,10 @@ class SpeedBench:
 
     def _engines_panel(self) -> Panel:
         x = {"engine": [float(n) for n in range(1, 1 + len(self.engines))]}
-        lines = [Line("floor", {"engine": [0.0]}, [self.engines[0].floor], style="bar", colour="#999999")]
+        lines = [Line("baseline", {"engine": [0.0]}, [self.engines[0].baseline], style="bar", colour="#999999")]
         lines += [Line(p, x, [s.phases.get(p, 0.0) for s in self.engines], style="bar") for p in self._phases]
-        ticks = ["floor", *(speed.engine for speed in self.engines)]
-        return Panel("seconds a round", "seconds", lines, ticks=ticks)
+        ticks = ["baseline", *(speed.engine for speed in self.engines)]
+        return Panel("seconds per round", "seconds", lines, ticks=ticks)
 
     def _engines(self) -> Table:
         batch = "all samples" if self.batch_size is None else f"batch {self.batch_size}"
@@ -119,7 +119,7 @@ class SpeedBench:
         rows = [
             row("a round", lambda speed: f"{speed.seconds:.3f} s"),
             *([f"  {p}", *(f"{s.phases.get(p, 0.0):.3f} s" for s in self.engines)] for p in self._phases),
-            row("the floor", lambda speed: f"{speed.floor:.3f} s"),
+            row("the baseline", lambda speed: f"{speed.baseline:.3f} s"),
             row("ratio", lambda speed: f"{speed.ratio:.2f}"),
             row("not in clients", lambda s: "–" if s.outside_clients is None else f"{s.outside_clients:.1%}"),
             row("compression of updates", lambda s: "–" if s.coding is None else f"{s.coding:.1%}"),
@@ -128,7 +128,7 @@ class SpeedBench:
             row("peak memory", lambda speed: size(speed.peak_bytes)),
         ]
         title = f"{self.problem}: {self.clients_per_round} clients a round, {self.local_steps} local steps, {batch}"
-        note = "floor: the same passes in a plain PyTorch loop on one thread"
+        note = "baseline: the same passes in a plain PyTorch loop on one thread"
         return Table("speed", title, ["", *(speed.engine for speed in self.engines)], rows, note=note)
 
 
