@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from typer.testing import CliRunner
 
 from fedcmoo import FedCMOO, Objective, fit
-from fedcmoo.bench.speed import bench_speed, baseline, profile
+from fedcmoo.bench.speed import baseline, bench_speed, profile
 from fedcmoo.bench.synthetic import synthetic
 from fedcmoo.cli.bench import speed
 from fedcmoo.compression import Rotated

@@ -133,7 +133,7 @@ def grow(what: str, values: Sequence[int], repeats: int) -> Growth:
 def baseline(problem: Problem, method: FedCMOO, clients_per_round: int) -> Callable[[], None]:
     """A round's passes in a plain PyTorch loop: for each client one forward and M backward ones, then the local steps.
 
-    All steps use one batch made beforehand: the baseline includes neither making and augmenting batches nor any work of a
+    All steps use one batch made beforehand: the baseline neither makes and augments batches nor does any work of a
     server. It uses the workers' allocator settings, without which it would be slower.
     """
     keep_freed_memory()
@@ -182,7 +182,7 @@ def profile(problem: Problem, method: FedCMOO, clients_per_round: int, trace: Pa
 
 
 class Lap(NamedTuple):
-    """Times of one round: seconds by phase, processor seconds here, those inside clients, and the baseline's seconds."""
+    """Times of one round: seconds by phase, processor seconds here and inside clients, and the baseline's seconds."""
 
     seconds: Mapping[str, float]
     processor: float
