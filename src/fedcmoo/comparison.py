@@ -15,7 +15,7 @@ from fedcmoo.problem import Problem
 from fedcmoo.report.run_charts import curves_chart, results_table, x_axis
 from fedcmoo.report.static import draw
 from fedcmoo.report.table import Table
-from fedcmoo.report.targets import Target, rounds_to, targets_chart, targets_table
+from fedcmoo.report.targets import Target, costs, targets_chart, targets_table
 from fedcmoo.result import Result
 from fedcmoo.run import LabelledRuns, SavedRun
 from fedcmoo.run_folder import holds_run
@@ -37,7 +37,7 @@ class Comparison:
     """
 
     results: LabelledRuns
-    diverged: Mapping[str, str] = field(default_factory=dict)
+    diverged: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def problem(self) -> str:
@@ -49,8 +49,9 @@ class Comparison:
         return results_table(self.problem, self.results)
 
     def targets(self, targets: Sequence[Target]) -> Table:
-        """Rounds, seconds and upload until all targets are reached."""
-        return targets_table(self.problem, targets, self.results)
+        """Rounds, seconds and bytes until all targets are reached."""
+        diverged = {label: len(seeds) for label, seeds in self.diverged.items()}
+        return targets_table(self.problem, targets, self.results, diverged)
 
     def plot_targets(self, targets: Sequence[Target], path: str | Path | None = None) -> Figure:
         """Plot the table of `targets` as bars, with the smallest and largest values over seeds."""
@@ -74,15 +75,17 @@ class Comparison:
         """
         return draw(curves_chart(self.problem, self.results), path, x_axis(x))
 
-    def save(self, folder: Path) -> None:
-        """Write comparison.png and comparison.json."""
+    def save(self, folder: Path, targets: Sequence[Target] = ()) -> None:
+        """Write comparison.png and comparison.json, and with targets their costs into it and targets.png."""
         self.plot(folder / "comparison.png")
-        write_json(folder / "comparison.json", self.summary())
+        write_json(folder / "comparison.json", self.summary(targets))
+        if targets:
+            self.plot_targets(targets, folder / "targets.png")
 
     def summary(self, targets: Sequence[Target] = ()) -> list[dict[str, object]]:
-        """The results as plain data, for JSON; with the round in which all targets are reached, if there are any."""
+        """The results as plain data, for JSON; with the costs of reaching all targets, if there are any."""
         return [
-            {"label": label, **r.summary(), **({"rounds_to_targets": rounds_to(targets, r)} if targets else {})}
+            {"label": label, **r.summary(), **({"to_targets": costs(targets, r)} if targets else {})}
             for label, results in self.results.items()
             for r in results
         ]
@@ -149,14 +152,16 @@ def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> C
         DivergedError: if all runs diverge.
     """
     results: dict[str, list[SavedRun]] = {}
-    diverged: dict[str, str] = {}
+    diverged: dict[str, dict[int, str]] = {}
     for name, config in ((name, config) for name, seeds in configs.items() for config in seeds):
+        label = METHODS[name].label() if name in METHODS else name
         try:
             run = runs.get(config, f"{name}-seed{config.seed}")
         except DivergedError as error:
-            diverged[f"{name}, seed {config.seed}"] = str(error)
+            diverged.setdefault(label, {})[config.seed] = str(error)
         else:
-            results.setdefault(METHODS[name].label() if name in METHODS else name, []).append(run)
+            results.setdefault(label, []).append(run)
     if not results:
-        raise DivergedError("; ".join(f"{what}: {why}" for what, why in diverged.items()))
+        errors = [f"{label}, seed {seed}: {why}" for label, seeds in diverged.items() for seed, why in seeds.items()]
+        raise DivergedError("; ".join(errors))
     return Comparison(results, diverged)

@@ -18,6 +18,9 @@ from fedcmoo.files import DamagedError
 MASKING = "masking"
 """The suffix, after the name of a phase, of the entries for its secure sums."""
 
+EVALUATE = "evaluate"
+"""The name of evaluations in `Record.seconds`."""
+
 
 @dataclass
 class Record:

@@ -16,7 +16,7 @@ from fedcmoo.contributions import Channels, finish
 from fedcmoo.engines import Session
 from fedcmoo.evaluation import check_finite, mean_score, not_finite
 from fedcmoo.failures import DivergedError, TooFewRepliesError, summary
-from fedcmoo.history import MASKING, Record
+from fedcmoo.history import EVALUATE, MASKING, Record
 from fedcmoo.interrupts import Interrupts
 from fedcmoo.messages import Message
 from fedcmoo.methods.base import Method
@@ -229,7 +229,7 @@ class Loop:
             record.validation = self.session.evaluate(self.server, "validation")
         if self.problem.client_test is not None:
             self._test_clients(record)
-        record.seconds["evaluate"] = time.perf_counter() - start
+        record.seconds[EVALUATE] = time.perf_counter() - start
         for split, scores in (("test", record.test or {}), ("validation", record.validation or {})):
             for objective, metric, value in not_finite(scores):
                 if metric == "loss":

@@ -107,7 +107,7 @@ def test_compare_prints_mean_and_spread_and_reuses_finished_runs(
     assert {p: p.read_bytes() for p in before} == before
     results = json.loads(capfd.readouterr().out)
     assert {(r["label"], r["seed"]) for r in results} == {(m, s) for m in ("FedCMOO", variant) for s in (0, 1)}
-    assert {r["rounds_to_targets"] for r in results} <= {1, 2}
+    assert {r["to_targets"]["rounds"] for r in results} <= {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,11 @@ def compare(
     --set method.KEY=VALUE for this variant only, and fedcmoo+upload=0.02 like --upload 0.02.
 
     With --target left=0.9 --target right=0.8 a second table lists the rounds, seconds and bytes until all targets
-    are reached, and targets.png plots them; --json includes the rounds. A target refers to the objective's first
-    metric; right:loss=0.3 names another. Runs that diverge are left out and listed at the end, with exit status 1.
+    are reached, and targets.png plots them; the JSON has them, too. A target refers to the objective's first metric;
+    right:loss=0.3 names another. Runs that diverge are left out and listed at the end, with exit status 1.
     """
     from fedcmoo.cli.resolving import different, numbers, short_name, variant, within
     from fedcmoo.comparison import compare_configs
-    from fedcmoo.evaluation import columns
     from fedcmoo.report.targets import Target
     from fedcmoo.runs import Runs
 
@@ -65,15 +64,11 @@ def compare(
             name, own, upload = variant(label)
             configs[label] = [within(options.resolve(name, {"seed": seed}, own), upload) for seed in every_seed]
         first = next(iter(configs.values()))[0]
-        targets = [Target.parse(text) for text in target or []]
-        known = columns(first.build()) if targets else []
-        for wanted in targets:
-            wanted.check(known)
+        objectives = first.build().objectives if target else []
+        targets = [Target.parse(text, objectives) for text in target or []]
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
         comparison = compare_configs(configs, Runs(runs or folder, progress))
-        comparison.save(folder)
-        if targets:
-            comparison.plot_targets(targets, folder / "targets.png")
+        comparison.save(folder, targets)
         if as_json:
             print_json(comparison.summary(targets))
         else:

@@ -84,10 +84,11 @@ def errors_for_people(after_interrupt: str | None = None) -> Iterator[None]:
         raise typer.Exit(2 if isinstance(error, SettingsError) else 1) from None
 
 
-def name_diverged(diverged: Mapping[str, str]) -> None:
-    """List the runs that a comparison left out, with their errors, and exit with status 1 if there are any."""
-    for what, why in diverged.items():
-        err.print(f"{what} diverged and is left out: {why}", soft_wrap=True, markup=False)
+def name_diverged(diverged: Mapping[str, Mapping[int, str]]) -> None:
+    """List the runs that a comparison left out, by label and seed, and exit with status 1 if there are any."""
+    for label, seeds in diverged.items():
+        for seed, why in seeds.items():
+            err.print(f"{label}, seed {seed} diverged and is left out: {why}", soft_wrap=True, markup=False)
     if diverged:
         raise typer.Exit(1)
 

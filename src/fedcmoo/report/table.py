@@ -133,6 +133,19 @@ def size(nbytes: float | None) -> str:
     return f"{nbytes:.1f} TB"
 
 
+def sizes(values: Sequence[float]) -> str:
+    """The mean of numbers of bytes in a readable unit, with the standard deviation; a dash if there are none.
+
+    >>> sizes([1e6, 3e6]), sizes([2000]), sizes([])
+    ('2.0 ± 1.4 MB', '2.0 kB', '–')
+    """
+    if not values:
+        return "–"
+    unit = size(float(np.mean(values))).split()[1]
+    scale = 1000 ** ("B", "kB", "MB", "GB", "TB").index(unit)
+    return f"{mean_and_spread([value / scale for value in values])} {unit}"
+
+
 def count(n: int, noun: str) -> str:
     """A number followed by its noun in singular or plural.
 
