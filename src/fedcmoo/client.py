@@ -33,12 +33,12 @@ MANY = 4
 """The number of objectives from which shorter backward passes save more than another weighted pass costs."""
 
 GradientAt = Callable[[Tensor], Tensor]
-"""A function that computes the gradient of a local step's batch at another point, [d] -> [d], with the same
-augmentation and dropout."""
+"""A function that computes the gradient [d] of a local step's batch at another point, with the same augmentation and
+dropout. The point may lack the private parameters after the first d; those are then the current ones."""
 
 Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
-"""A function that changes the gradient of a local step in place, given the current point and the gradient, both [d]. In
-the first step of a round, the gradient at other points may not be available."""
+"""A function that changes the gradient [d] of a local step in place, given the current point, including private
+parameters, and the gradient. In the first step of a round, the gradient at other points may not be available."""
 
 
 @dataclass
@@ -62,6 +62,7 @@ class Client:
         share: its weight and the objectives that it owns; None for weight 1 and all of them.
         scales: P / P_k for each objective, of the cohort or, in private runs, of all clients; None if all are 1.
         stream: a suffix of the purposes of random generators; `train_each` sets it for each objective.
+        has_trained: whether it has trained: no later ask of the round needs `first`.
     """
 
     problem: Problem
@@ -79,6 +80,7 @@ class Client:
     share: Share | None = None
     scales: Sequence[float] | None = None
     stream: str = field(default="", init=False)
+    has_trained: bool = field(default=False, init=False)
 
     def __str__(self) -> str:
         return f"client {self.i}"
@@ -193,7 +195,7 @@ class Client:
 
         def descend(gradient_at: GradientAt | None) -> None:
             if correct is not None:
-                correct(model.x[: model.d], model.grad[: model.d], gradient_at)
+                correct(model.x, model.grad[: model.d], gradient_at)
             optimizer.step(model.x, model.grad, lr, optimizer_state)
 
         if which and reuse_jacobian and self.keeps_jacobian:
@@ -214,6 +216,7 @@ class Client:
                 step(augmentation)
         self._check_finite(which, history or [weights], model.x[None])
         self._keep_private()
+        self.has_trained = True
         return self.state.x - model.x
 
     def train_each(
@@ -285,7 +288,7 @@ class Client:
 
         def gradient_at(point: Tensor) -> Tensor:
             here, own = model.state, model.grad.clone()
-            model.x[: model.d].copy_(point)
+            model.x[: len(point)].copy_(point)
             with repeat.again():
                 gradient()
             there = model.grad[: model.d].clone()

@@ -45,6 +45,13 @@ class Contribution(ABC):
     """Whether its arrays are computed from gradients at x, rather than from changes of the model."""
     homogeneous: ClassVar[bool] = True
     """Whether its arrays scale by their fields' degrees when the client's gradients are multiplied by a number."""
+    exact: ClassVar[bool] = True
+    """Whether the server decodes the arrays that the client encoded, without an error."""
+
+    @property
+    def needs_exact_sums(self) -> str | None:
+        """The name of what fails unless the server adds up exactly what clients computed; None for nothing."""
+        return None
 
     @abstractmethod
     def compute(self, client: Client, message: Message) -> Arrays:
@@ -76,6 +83,8 @@ class Stage:
 
     single_replies: ClassVar[bool] = False
     """Whether `on_server` gets the arrays of all clients as rows instead of their sums."""
+    exact: ClassVar[bool] = True
+    """Whether the sums stay those of what clients computed, up to rounding."""
 
     def of(self, contribution: Contribution) -> Stage:
         """The version of this stage for a contribution."""
@@ -182,11 +191,28 @@ def check_channels(channels: Channels, problem: Problem, n: int, sizes: Sizes) -
     cohorts of n clients."""
     for channel in channels.values():
         channel.contribution.check(sizes)
+        check_exact(channel, problem, n)
     for channel in channels.values():
         for stage in channel.stages:
             stage.check_run(problem, n, channel.stages)
         for stage in channel.stages:
             stage.check(channel.contribution, sizes)
+
+
+def check_exact(channel: Channel, problem: Problem, n: int) -> None:
+    """Raise ValueError if a contribution needs exact sums, but the server would get others."""
+    name = channel.contribution.needs_exact_sums
+    if name is None:
+        return
+    reasons = [] if channel.contribution.exact else ["updates are compressed"]
+    reasons += [f"{type(stage).__name__} changes them" for stage in channel.stages if not stage.exact]
+    if problem.weights != "equal" and n < problem.N:
+        reasons.append(f"clients have weights and only {n} of {problem.N} take part in a round")
+    if reasons:
+        raise ValueError(
+            f"{name} needs the exact mean update of clients with equal weights, since its variates would add up every "
+            f"error, but {' and '.join(reasons)}; take another drift correction, such as FedCM()"
+        )
 
 
 def reply(channels: Channels, client: Client, messages: Mapping[str, Message]) -> Message:

@@ -27,6 +27,10 @@ class Drift:
     """Whether it needs clients whose steps are η_c times the direction, i.e. SGD without momentum."""
     pairs: ClassVar[bool] = False
     """Whether it needs each batch's gradient at another point too, so that no step can reuse that of phase one."""
+    gradients_per_step: ClassVar[int] = 1
+    """The number of gradients that a client computes in a local step."""
+    exact_sums: ClassVar[bool] = False
+    """Whether the mean update must be exact and that of equally weighted clients."""
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         """The shapes of the arrays that clients are sent besides the model and the weights."""
@@ -72,7 +76,7 @@ class FedProx(Drift):
         x = client.state.x[: client.model.d]
 
         def pull_back(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
-            grad.add_(y - x, alpha=self.mu)
+            grad.add_(y[: len(x)] - x, alpha=self.mu)
 
         return pull_back
 
@@ -134,8 +138,12 @@ class Storm(FedCM):
         v_0 = (1 - beta) g(y_0) + beta m        v_k = g(y_k) + beta (v_{k-1} - g(y_{k-1}))
 
     Both gradients of the second formula are of the same batch, so their difference is small if the steps are, and v has
-    less noise than g. m is the mean of all v of the last round, and changing weights affect it as in `FedCM`. Clients
-    keep no state and upload nothing extra, but compute two gradients per step.
+    less noise than g. m is the mean of all v of the last round. Clients keep no state and upload nothing extra, but
+    compute two gradients per step.
+
+    With changing weights, the new weights take effect faster than in `FedCM`, since v also forgets m within a round:
+    the share of m in the mean of K steps is beta (1 - beta^K) / (K (1 - beta)), which is 0.59 for beta = 0.9 and
+    K = 10.
 
     Args:
         beta: 1 - a in STORM's paper: the share of the old direction.
@@ -145,6 +153,8 @@ class Storm(FedCM):
         Khanduri, Sharma, Yang, Hong, Liu, Rajawat and Varshney. STEM: A stochastic two-sided momentum algorithm
         achieving near-optimal sample and communication complexities for federated learning. NeurIPS 2021.
     """
+
+    gradients_per_step: ClassVar[int] = 2
 
     def start(self, client: Client, message: Message) -> Correct:
         blend = super().start(client, message)
@@ -172,7 +182,8 @@ class MVR(FedCM):
     steps are along g_i alone.
 
     With changing weights, m belongs to the weights w' of the previous round, and g_i(x') to those of this round: the
-    direction has an error of beta Σ_k (w'_k - w_k) ∇F_k, which vanishes as the weights settle.
+    direction has an error of beta Σ_k (w'_k - w_k) ∇F_k, which vanishes as the weights settle. If nobody in the last
+    cohort owned an objective, m lacks it, which has the effect of w'_k = 0.
 
     Args:
         beta: the share of the old direction; 1 - beta in the paper.
@@ -183,6 +194,7 @@ class MVR(FedCM):
     """
 
     pairs: ClassVar[bool] = True
+    gradients_per_step: ClassVar[int] = 2
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {**super().fields(sizes), "last": Field((sizes.d,), sizes.dtype)}
@@ -226,12 +238,16 @@ class Scaffold(Drift):
     the model towards an objective. But some drift remains: a client's direction differs from that with exact variates
     by Σ_k (w_k - w'_k) (∇f_{i,k} - ∇F_k), which is proportional to the change of the weights and vanishes with it.
 
+    Any difference between the server's mean and that of the clients' updates would stay in c for ever. So compression,
+    clipping and robust means of updates are refused, as are unequal clients' weights unless all clients take part.
+
     References:
         Karimireddy, Kale, Mohri, Reddi, Stich and Suresh. SCAFFOLD: Stochastic controlled averaging for federated
         learning. ICML 2020.
     """
 
     plain_steps: ClassVar[bool] = True
+    exact_sums: ClassVar[bool] = True
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
         return {"c": Field((sizes.d,), sizes.dtype)}

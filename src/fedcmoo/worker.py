@@ -97,7 +97,9 @@ class Worker:
         with during(f"in phase {'+'.join(request.messages)!r} of round {request.round + 1} at {client}"):
             message = reply(self.channels, client, request.messages)
         first = client.first
-        if first is not None and client.keeps_jacobian and (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT:
+        if client.has_trained:
+            self._kept.pop(i, None)
+        elif first is not None and client.keeps_jacobian and (len(self._kept) + 1) * first.nbytes <= KEEP_LIMIT:
             self._kept[i] = first
         return message, self._new_memory(client, own)
 

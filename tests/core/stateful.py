@@ -42,7 +42,7 @@ class ChangesTheModel(FedCMOO):
     """Moves x between its two asks, so that gradients of the first ask are not those of the model it trains."""
 
     def round(self, server: Server) -> Round:
-        yield from self.gram.estimate(server)
+        yield from self.approx_gram_jacobian(server)
         server.x.mul_(0.5)
         sums = (yield Ask({"train": Message(w=torch.tensor([0.5, 0.5], dtype=torch.float64))})).part("train")
         self.descend(server, sums.mean("update"), sums)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
-from fedcmoo import FedCMOO, fit
+from fedcmoo import FedCMOO, FedCMOOPref, fit
 from fedcmoo.client import Client
 from fedcmoo.compression import Quantizer, RandomizedSVD, RandomMask
 from fedcmoo.contributions import Arrays, Channel, Stage, add_reply
 from fedcmoo.engines import Local
-from fedcmoo.gram import OneWay, SumOfGrams, TwoWay, TwoWayAsRun
+from fedcmoo.gram import Exact, OneWay, SumOfGrams, TwoWay, TwoWayAsRun
 from fedcmoo.gram.base import check_own
 from fedcmoo.messages import BadMessageError, Field, Message
 from fedcmoo.methods.base import LocalTraining
@@ -105,6 +105,23 @@ def test_huge_replies_do_not_crash_the_server(gram: TwoWay | OneWay, size: float
     for record in result.history:
         dropped = record.notes.get("gram_dropped") == 1.0 and record.gram is None
         assert dropped or record.undone or record.failures
+
+
+@dataclass(frozen=True)
+class EnlargedLater(Enlarged):
+    """From the second round on."""
+
+    def on_client(self, arrays: Arrays, fields: Mapping[str, Field], client: Client) -> Arrays:
+        return super().on_client(arrays, fields, client) if client.round else arrays
+
+
+@pytest.mark.parametrize("method", [FedCMOO(gram=Exact()), FedCMOOPref(gram=Exact(), preference=(1, 9))])
+def test_weights_stay_if_gradients_are_dropped(method: FedCMOO | FedCMOOPref) -> None:
+    method = replace(method, local_steps=1)
+    first, second = fit(classification(), method, 2, engine=Local(), stages=[EnlargedLater(1e19)]).history
+    assert second.notes["gram_dropped"] == 1.0
+    assert second.weights == first.weights
+    assert len(set(first.weights.values())) > 1
 
 
 def test_no_note_where_nothing_is_dropped() -> None:

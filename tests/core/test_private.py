@@ -18,6 +18,7 @@ from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, accuracy,
 from fedcmoo.callbacks import BestModel, Callback, EarlyStop
 from fedcmoo.callbacks.base import Training
 from fedcmoo.checkpoint import Checkpoint
+from fedcmoo.client import GradientAt
 from fedcmoo.client_scores import distribution
 from fedcmoo.drift import FedProx, Scaffold
 from fedcmoo.engines import Engine, Local, Pool
@@ -25,7 +26,9 @@ from fedcmoo.engines.remote import Remote
 from fedcmoo.failures import Skip
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method
+from fedcmoo.optimizers import SGD
 from fedcmoo.privacy.differential import DifferentialPrivacy
+from fedcmoo.worker import Worker
 from tests.core.problems import TwoHeads
 from tests.core.runs import assert_same
 
@@ -85,6 +88,23 @@ def test_every_engine_gives_the_same_bits_and_private_parameters_stay_where_they
     changed = runs[0].model.state_dict()
     assert not torch.equal(changed["encoder.0.weight"], problem.model.state_dict()["encoder.0.weight"])
     assert torch.equal(changed["heads.0.weight"], problem.model.state_dict()["heads.0.weight"])
+
+
+def test_a_gradient_at_an_earlier_point_is_also_at_its_private_parameters() -> None:
+    """STORM compares the gradients of a batch at two points of local training, which differ in both parts."""
+    worker = Worker(private(), {}, seed=0)
+    steps: list[tuple[Tensor, Tensor]] = []
+
+    def compare(y: Tensor, grad: Tensor, gradient_at: GradientAt | None) -> None:
+        assert gradient_at is not None
+        if steps:
+            point, before = steps[-1]
+            assert torch.allclose(gradient_at(point), before, atol=1e-6)
+            assert not torch.allclose(gradient_at(point[: len(grad)]), before, atol=1e-6)  # the private part has moved
+        steps.append((y.clone(), grad.clone()))
+
+    worker.client(worker.model.state, round=0, i=1).train([0.5, 0.5], 4, 0.5, SGD(), None, correct=compare)
+    assert len(steps) == 4
 
 
 def test_updates_cost_what_public_parameters_do() -> None:

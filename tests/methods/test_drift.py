@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,15 @@ from torch import Tensor
 from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.callbacks import Training
 from fedcmoo.client import GradientAt
+from fedcmoo.compression import Rotated
 from fedcmoo.drift import MVR, Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
 from fedcmoo.methods import FSMGDAMVR
 from fedcmoo.optimizers import SGD
 from fedcmoo.parameters import State
+from fedcmoo.privacy.clipping import Clip
+from fedcmoo.privacy.robust import TrimmedMean
 from fedcmoo.weights import MinNorm
 from fedcmoo.worker import Worker
 from tests.core.problems import Point, classification
@@ -63,6 +67,35 @@ def test_scaffold_reaches_the_optimum_where_fedavg_does_not(clients: int) -> Non
     best = optimum(problem, torch.ones(1, dtype=torch.float64))
     assert (final(problem, Scaffold(), 60, clients) - best).norm() < 1e-3
     assert (final(problem, Drift(), 60, clients) - best).norm() > 0.02
+
+
+def test_scaffold_reaches_the_weighted_optimum_if_all_clients_take_part() -> None:
+    p = torch.tensor([1.0, 1.0, 1.0, 1.0, 8.0], dtype=torch.float64)
+    problem = replace(curved(), weights=p.tolist())
+    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
+    best = (p[:, None] * a * c).sum(dim=0) / (p[:, None] * a).sum(dim=0)
+    assert (final(problem, Scaffold(), 60) - best).norm() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "reason"),
+    [
+        ({"update": Rotated(), "update_budget": 3.0}, {}, "updates are compressed"),
+        ({}, {"stages": [Clip(0.2)]}, "Clip changes them"),
+        ({}, {"stages": [TrimmedMean()]}, "TrimmedMean changes them"),
+        ({}, {"clients_per_round": 2}, "only 2 of 5 take part in a round"),
+    ],
+    ids=["compressed", "clipped", "robust", "weights"],
+)
+def test_scaffold_refuses_means_that_its_variates_would_not_follow(
+    settings: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    """Each of them would leave the run a constant distance from the optimum."""
+    problem = replace(curved(), weights=[1.0, 1.0, 1.0, 1.0, 8.0]) if options.get("clients_per_round") else curved()
+    method = FedAvg(drift=Scaffold(), **settings)
+    with pytest.raises(ValueError, match=f"Scaffold needs the exact mean update .* but .*{reason}; take another"):
+        fit(problem, method, 1, **options)
+    fit(problem, replace(method, drift=FedCM()), 1, **options)
 
 
 def test_scaffold_with_min_norm_weights_reaches_the_pareto_set() -> None:
@@ -225,3 +258,23 @@ def test_fsmgda_m_vr_keeps_a_direction_for_each_objective() -> None:
         directions.append((new - y.mean(dim=0)) / (K * LR))
     J = torch.stack(directions)
     assert torch.allclose(torch.tensor(history[1].gram, dtype=torch.float64), J @ J.T, atol=1e-10)
+
+
+def test_fsmgda_m_vr_corrects_nothing_after_a_round_without_owners() -> None:
+    """A direction of an older round does not belong to the last model, so there is none for that objective."""
+    problem = replace(curved(M=2), owns=[["f0"], *[["f0", "f1"]] * (N - 1)])
+    directions: list[tuple[list[int], Tensor]] = []
+
+    class Watch(Callback):
+        def on_start(self, training: Training) -> None:
+            self.server = training.server
+
+        def after_round(self, record: Record) -> None:
+            directions.append((record.cohort, self.server.memory["fsmgda-m-vr"]))
+
+    method = FSMGDAMVR(client_lr=LR, local_steps=K, batch_size=None)
+    fit(problem, method, 12, clients_per_round=1, callbacks=[Watch()])
+    assert {tuple(cohort) for cohort, _ in directions} >= {(0,), (1,)}
+    for cohort, m in directions:
+        assert m[0].any()
+        assert bool(m[1].any()) == (cohort != [0])

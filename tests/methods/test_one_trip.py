@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
+from campaign.loopback import Loopback
 from fedcmoo import FedCMOO, fit
+from fedcmoo.drift import MVR, FedCM, Storm
+from fedcmoo.engines.remote import Remote
 from fedcmoo.gram import Exact, TwoWay, Unbiased
-from fedcmoo.methods import FedCMOOPref, Method
+from fedcmoo.methods import FSMGDAMVR, FedCMOOPref, Method
 from fedcmoo.weights import MinNorm
 from tests.core.problems import centres, classification, quadratics
 
@@ -35,9 +39,10 @@ def test_weights_are_those_of_the_previous_gradients() -> None:
         w = float(np.clip(b @ (b - a) / ((a - b) @ (a - b)), 0, 1))
 
 
-def test_a_measured_gram_is_used_once() -> None:
+@pytest.mark.parametrize("method", [EXACT, FedCMOOPref(preference=[1, 3, 9], inertia=0.5, gram=Exact(), trips=1)])
+def test_a_measured_gram_is_used_once(method: FedCMOO | FedCMOOPref) -> None:
     problem = quadratics(M=3)
-    history = fit(problem, replace(EXACT, gram_every=2), rounds=6, clients_per_round=3).history
+    history = fit(problem, replace(method, gram_every=2), rounds=6, clients_per_round=3).history
     weights = [tuple(record.weights.values()) for record in history]
     assert [record.gram is not None for record in history] == [True, False] * 3
     assert weights[0] == (1 / 3,) * 3
@@ -70,12 +75,25 @@ def test_one_trip_uploads_the_same_bytes_in_one_phase(method: Method) -> None:
     assert one.gram == two.gram
 
 
-def test_a_resumed_run_knows_the_last_gram(tmp_path: Path) -> None:
-    problem, method = classification(), FedCMOO(trips=1, client_lr=0.1, local_steps=2)
+@pytest.mark.parametrize("trips", [1, 2])
+def test_nodes_keep_gradients_only_for_a_second_trip(trips: Literal[1, 2], tmp_path: Path) -> None:
+    problem, method = classification(), FedCMOO(trips=trips, local_steps=2)
+    nodes = Loopback(tmp_path, problem, method, nodes=2)
+    fit(problem, method, 2, clients_per_round=3, engine=Remote(nodes))
+    assert bool(list(tmp_path.rglob("first-*"))) == (trips == 2)
+
+
+DRIFTS = [FedCM(beta=0.5), Storm(beta=0.5), MVR(beta=0.5)]
+RESUMED = [*(FedCMOO(trips=1, drift=drift) for drift in DRIFTS), FedCMOOPref(trips=1), FSMGDAMVR(beta=0.5)]
+
+
+@pytest.mark.parametrize("method", RESUMED, ids=repr)
+def test_a_resumed_run_knows_the_last_gram_and_directions(method: Method, tmp_path: Path) -> None:
+    problem, method = classification(), replace(method, client_lr=0.1, local_steps=2)
     whole = fit(problem, method, rounds=4, clients_per_round=3).history
     fit(problem, method, rounds=2, clients_per_round=3, folder=tmp_path)
     resumed = fit(problem, method, rounds=4, clients_per_round=3, folder=tmp_path, resume=True).history
-    assert [r.weights for r in resumed] == [r.weights for r in whole]
+    assert [(r.weights, r.gram) for r in resumed] == [(r.weights, r.gram) for r in whole]
 
 
 @pytest.mark.parametrize("gram", [TwoWay(), Unbiased()])

@@ -44,7 +44,8 @@ class Method(ABC):
         batch_size: the number of samples in a client's batch; None for all of its data.
         optimizer: the clients' optimizer; its state is reset in every round.
         server: the server's optimizer, for which the mean update is the gradient; SGD() without momentum adds it to x.
-        decay: (a, b), two rounds between which the server's rate falls linearly to zero; None for a constant rate.
+        decay: (a, b), two rounds between which the server's rate falls linearly, to 1 / (b - a) of its value from round
+            b on; None for a constant rate.
         update: how updates (or gradients) of the model are compressed; None to send them uncompressed.
         update_budget: the size of a client's compressed updates, in multiples of d numbers of 32 bits.
     """
@@ -140,7 +141,7 @@ class Method(ABC):
 
     def rate(self, t: int) -> float:
         """The factor on the server's learning rate in round t, counted from 0: 1 up to round a, then 1 / (b - a) less
-        in every round, with 1 / (b - a) as the minimum.
+        in every round, down to 1 / (b - a).
 
         >>> from fedcmoo import FedAvg
         >>> tuple(FedAvg(decay=[2, 6]).rate(t) for t in range(8))
@@ -173,6 +174,9 @@ class WeightedLoss(Method):
                 f"{type(self.drift).__name__} needs clients with SGD without momentum, but got {self.optimizer}; "
                 "momentum and Adam are for the server then"
             )
+
+    def gradients(self, M: int) -> int:
+        return self.local_steps * self.drift.gradients_per_step
 
     def training(self, reuse_jacobian: bool) -> LocalTraining:
         """Local training on the weighted loss, with this method's settings."""
@@ -210,6 +214,10 @@ class LocalTraining(Contribution):
     drift: Drift = field(default=Drift())
 
     update: ClassVar[str] = "update"
+
+    @property
+    def needs_exact_sums(self) -> str | None:
+        return type(self.drift).__name__ if self.drift.exact_sums else None
 
     def compute(self, client: Client, message: Message) -> Arrays:
         fields = {"w": Field((client.problem.M,), torch.float64), **self.drift.fields(client.sizes)}

@@ -31,6 +31,11 @@ class Compressed(Contribution):
     budget: float
 
     summable: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+
+    @property
+    def needs_exact_sums(self) -> str | None:
+        return self.plain.needs_exact_sums
 
     def compute(self, client: Client, message: Message) -> Arrays:
         return self.plain.compute(client, message)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from fedcmoo.client import Client, Correct
@@ -59,11 +58,8 @@ class FSMGDAMVR(FSMGDA):
         return Message(m=server.memory.get(DIRECTIONS, zeros), last=server.memory.get(LAST_MODEL, server.x))
 
     def learn(self, server: Server, directions: Tensor) -> None:
-        known = ~directions.isnan()  # an objective that nobody in the cohort owns keeps its direction
-        server.memory |= {
-            DIRECTIONS: torch.where(known, directions, self.message(server)["m"]),
-            LAST_MODEL: server.x.clone(),
-        }
+        # Objectives that nobody in the cohort owns have no direction at this model: no correction in the next round.
+        server.memory |= {DIRECTIONS: directions.nan_to_num(nan=0.0), LAST_MODEL: server.x.clone()}
 
 
 @dataclass(frozen=True)

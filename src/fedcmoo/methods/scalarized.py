@@ -13,6 +13,7 @@ from fedcmoo.methods.base import WeightedLoss
 from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.settings import Named, registered
 from fedcmoo.types import Vector
+from fedcmoo.validation import check_literals
 from fedcmoo.weights.scalarization import FAMO, SCALARIZATIONS, LossRule
 
 LAST_LOSSES = "last-losses"
@@ -40,8 +41,7 @@ class Scalarized(WeightedLoss):
         super().__post_init__()
         if not isinstance(self.weights, LossRule):
             raise TypeError(f"weights must be a rule for losses such as FAMO(), but got {self.weights!r}")
-        if self.losses not in ("all", "batch"):
-            raise ValueError(f"losses must be 'all' or 'batch', but got {self.losses!r}")
+        check_literals(self)
 
     def initial_weights(self, M: int) -> Vector:
         self.weights(super().initial_weights(M), {})  # find a preference of the wrong length before work starts

@@ -76,6 +76,8 @@ class Clip(Stage):
         gradient_bound: the bound for gradients and their sketches, in Frobenius norm; None for the same.
     """
 
+    exact: ClassVar[bool] = False
+
     bound: float
     gradient_bound: float | None = None
 

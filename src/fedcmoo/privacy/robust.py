@@ -36,6 +36,7 @@ class RobustMean(Stage):
     """Base class of stages that replace the sum of the clients' arrays by a robust mean, separately for each array."""
 
     single_replies: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
 
     @abstractmethod
     def mean(self, rows: Tensor) -> Tensor:

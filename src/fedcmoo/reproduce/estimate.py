@@ -43,7 +43,8 @@ def _measured(config: RunConfig, runs: Runs) -> float | None:
 
 def _work(table: Any) -> dict[str, Any]:
     names = ["problem.name", "clients_per_round", "every", "budgets"]
-    names += [f"method.{name}" for name in ("name", "local_steps", "batch_size", "measure_every")]
+    own = ("name", "local_steps", "batch_size", "measure_every", "gram_every", "gram_batch_size", "drift.name")
+    names += [f"method.{name}" for name in own]
     flat = flatten(table)
     return {name: flat.get(name) for name in names}
 
