@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedcmoo import Callback, fit
-from fedcmoo.drift import Scaffold
+from fedcmoo.drift import FedCM
 from fedcmoo.evaluation import evaluate
 from fedcmoo.history import read_history
 from fedcmoo.methods import FedAvg, FedCMOO, FedCMOOPref
@@ -100,11 +100,11 @@ def test_points_are_runs_of_fedcmoo_pref(whole: tuple[Path, Front]) -> None:
 
 def test_all_runs_have_the_settings_of_the_sweep(tmp_path: Path) -> None:
     stages = [Clip(0.01)]
-    method = replace(METHOD, drift=Scaffold())
+    method = replace(METHOD, drift=FedCM())
     problem = quadratics()
     front = sweep(problem, [(3, 1)], 2, folder=tmp_path, method=method, fedavg=True, stages=stages, download="bfloat16")
     alone = fit(problem, replace(method, preference=(3, 1)), 2, stages=stages, download="bfloat16")
-    average = FedAvg(client_lr=0.1, local_steps=2, batch_size=8, drift=Scaffold())
+    average = FedAvg(client_lr=0.1, local_steps=2, batch_size=8, drift=FedCM())
     assert front.points[0].scores == alone.scores
     assert front.points[0].scores != fit(problem, replace(method, preference=(3, 1)), 2).scores
     assert front.fedavg is not None
