@@ -211,4 +211,6 @@ def test_time_is_guessed_from_the_gradients_that_clients_compute(tmp_path: Path)
     runs = planned(choose(["qm9"]), study, Runs(tmp_path))
     by_method = {run.name.removeprefix("qm9 "): run.seconds for run in runs}
     steps = study.configs("qm9", "fedcmoo")[0].method.local_steps
-    assert by_method["FSMGDA"] / by_method["FedCMOO"] == pytest.approx(11 * steps / (10 + steps))  # the first step reuses a gradient
+    assert by_method["FSMGDA"] / by_method["FedCMOO"] == pytest.approx(
+        11 * steps / (10 + steps)
+    )  # the first step reuses a gradient

@@ -69,10 +69,16 @@ class PaperTarget(ABC):
         """Which runs of the parts that are there are missing, for the line about the scale; empty if none."""
         missing = []
         for part, found in results.items():
-            for label, configs in self.plan(study, part).items():
+            labels: dict[str, list[str]] = {}  # by missing seeds
+            plan = self.plan(study, part)
+            for label, configs in plan.items():
                 there = {run.seed for run in found.get(label, ())}
                 seeds = [str(config.seed) for config in configs if config.seed not in there]
-                missing += [f"{part} {label} seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] if seeds else []
+                if seeds:
+                    labels.setdefault(f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}", []).append(label)
+            for seeds_text, same in labels.items():
+                names = [] if len(same) == len(plan) else [", ".join(same)]
+                missing.append(" ".join([part, *names, seeds_text]))
         return f"; not measured yet: {'; '.join(missing)}" if missing else ""
 
 
