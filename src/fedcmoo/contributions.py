@@ -45,8 +45,11 @@ class Contribution(ABC):
     """Whether its arrays are computed from gradients at x, rather than from changes of the model."""
     homogeneous: ClassVar[bool] = True
     """Whether its arrays scale by their fields' degrees when the client's gradients are multiplied by a number."""
-    exact: ClassVar[bool] = True
-    """Whether the server decodes the arrays that the client encoded, without an error."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the server decodes the arrays that the client encoded, without an error."""
+        return True
 
     @property
     def needs_exact_sums(self) -> str | None:
@@ -83,8 +86,11 @@ class Stage:
 
     single_replies: ClassVar[bool] = False
     """Whether `on_server` gets the arrays of all clients as rows instead of their sums."""
-    exact: ClassVar[bool] = True
-    """Whether the sums stay those of what clients computed, up to rounding."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the sums stay those of what clients computed, up to the rounding of float32 numbers."""
+        return True
 
     def of(self, contribution: Contribution) -> Stage:
         """The version of this stage for a contribution."""
@@ -191,7 +197,7 @@ def check_channels(channels: Channels, problem: Problem, n: int, sizes: Sizes) -
     cohorts of n clients."""
     for channel in channels.values():
         channel.contribution.check(sizes)
-        check_exact(channel, problem, n)
+        check_exact(channel, problem)
     for channel in channels.values():
         for stage in channel.stages:
             stage.check_run(problem, n, channel.stages)
@@ -199,15 +205,15 @@ def check_channels(channels: Channels, problem: Problem, n: int, sizes: Sizes) -
             stage.check(channel.contribution, sizes)
 
 
-def check_exact(channel: Channel, problem: Problem, n: int) -> None:
+def check_exact(channel: Channel, problem: Problem) -> None:
     """Raise ValueError if a contribution needs exact sums, but the server would get others."""
     name = channel.contribution.needs_exact_sums
     if name is None:
         return
     reasons = [] if channel.contribution.exact else ["updates are compressed"]
     reasons += [f"{type(stage).__name__} changes them" for stage in channel.stages if not stage.exact]
-    if problem.weights != "equal" and n < problem.N:
-        reasons.append(f"clients have weights and only {n} of {problem.N} take part in a round")
+    if problem.weights != "equal" and (problem.weights == "samples" or len(set(problem.weights)) > 1):
+        reasons.append("clients have different weights")
     if reasons:
         raise ValueError(
             f"{name} needs the exact mean update of clients with equal weights, since its variates would add up every "

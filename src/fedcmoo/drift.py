@@ -239,7 +239,7 @@ class Scaffold(Drift):
     by Σ_k (w_k - w'_k) (∇f_{i,k} - ∇F_k), which is proportional to the change of the weights and vanishes with it.
 
     Any difference between the server's mean and that of the clients' updates would stay in c for ever. So compression,
-    clipping and robust means of updates are refused, as are unequal clients' weights unless all clients take part.
+    clipping, robust means, secure sums of fewer than 32 bits and different weights of clients are refused.
 
     References:
         Karimireddy, Kale, Mohri, Reddi, Stich and Suresh. SCAFFOLD: Stochastic controlled averaging for federated

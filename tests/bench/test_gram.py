@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -91,9 +91,15 @@ def test_settings_are_checked() -> None:
         bench_gram(classification(), FedCMOO(), budgets=[1e-5], only=["randomized"])
 
 
-def test_g_is_estimated_in_every_round_whatever_the_method_does() -> None:
-    bench = bench_gram(classification(), FedCMOO(batch_size=8, gram_every=2), 3, only=["sum"], clients_per_round=2)
-    assert [len(row.nrmse) for row in bench.rows] == [3]
+@pytest.mark.parametrize("method", [FedCMOO(), FedCMOOPref()])
+def test_g_is_estimated_in_every_round_whatever_the_method_does(method: FedCMOO | FedCMOOPref) -> None:
+    plain = replace(method, batch_size=8)
+    cheap = replace(plain, gram_every=2, gram_batch_size=4, trips=1)
+    plain_bench, cheap_bench = (
+        bench_gram(classification(), chosen, 3, only=["sum"], clients_per_round=2) for chosen in (plain, cheap)
+    )
+    assert [row.nrmse for row in cheap_bench.rows] == [row.nrmse for row in plain_bench.rows]
+    assert [len(row.nrmse) for row in cheap_bench.rows] == [3]
 
 
 def test_peak_memory_sees_what_was_there_for_a_moment() -> None:

@@ -13,6 +13,7 @@ from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.callbacks import Training
 from fedcmoo.client import GradientAt
 from fedcmoo.compression import Rotated
+from fedcmoo.contributions import check_channels
 from fedcmoo.drift import MVR, Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
@@ -21,6 +22,7 @@ from fedcmoo.optimizers import SGD
 from fedcmoo.parameters import State
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.robust import TrimmedMean
+from fedcmoo.privacy.secure.stage import Secure
 from fedcmoo.weights import MinNorm
 from fedcmoo.worker import Worker
 from tests.core.problems import Point, classification
@@ -69,33 +71,28 @@ def test_scaffold_reaches_the_optimum_where_fedavg_does_not(clients: int) -> Non
     assert (final(problem, Drift(), 60, clients) - best).norm() > 0.02
 
 
-def test_scaffold_reaches_the_weighted_optimum_if_all_clients_take_part() -> None:
-    p = torch.tensor([1.0, 1.0, 1.0, 1.0, 8.0], dtype=torch.float64)
-    problem = replace(curved(), weights=p.tolist())
-    a, c = torch.cat([targets[:, 0] for _, targets in problem.clients]).unbind(dim=1)
-    best = (p[:, None] * a * c).sum(dim=0) / (p[:, None] * a).sum(dim=0)
-    assert (final(problem, Scaffold(), 60) - best).norm() < 1e-3
-
-
 @pytest.mark.parametrize(
     ("settings", "options", "reason"),
     [
         ({"update": Rotated(), "update_budget": 3.0}, {}, "updates are compressed"),
         ({}, {"stages": [Clip(0.2)]}, "Clip changes them"),
         ({}, {"stages": [TrimmedMean()]}, "TrimmedMean changes them"),
-        ({}, {"clients_per_round": 2}, "only 2 of 5 take part in a round"),
+        ({}, {"stages": [Secure(bits=16, bound=1.0)]}, "Secure changes them"),
+        ({}, {"weights": [1.0, 1.0, 1.0, 1.0, 8.0]}, "clients have different weights"),
     ],
-    ids=["compressed", "clipped", "robust", "weights"],
+    ids=["compressed", "clipped", "robust", "few bits", "weights"],
 )
 def test_scaffold_refuses_means_that_its_variates_would_not_follow(
     settings: dict[str, Any], options: dict[str, Any], reason: str
 ) -> None:
     """Each of them would leave the run a constant distance from the optimum."""
-    problem = replace(curved(), weights=[1.0, 1.0, 1.0, 1.0, 8.0]) if options.get("clients_per_round") else curved()
-    method = FedAvg(drift=Scaffold(), **settings)
+    weights, options = options.get("weights", [2.0] * N), {key: options[key] for key in options if key != "weights"}
+    problem, method = replace(curved(), weights=weights), FedAvg(drift=Scaffold(), **settings)
     with pytest.raises(ValueError, match=f"Scaffold needs the exact mean update .* but .*{reason}; take another"):
         fit(problem, method, 1, **options)
-    fit(problem, replace(method, drift=FedCM()), 1, **options)
+    check_channels(
+        replace(method, drift=FedCM()).channels(options.get("stages", ())), curved(), N, Worker(problem, {}, 0).sizes
+    )
 
 
 def test_scaffold_with_min_norm_weights_reaches_the_pareto_set() -> None:

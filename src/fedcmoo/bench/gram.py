@@ -22,7 +22,8 @@ from fedcmoo.gram import Exact, Gram, OneWay, Sketch, SumOfGrams, TwoWay, TwoWay
 from fedcmoo.gram.base import Estimate
 from fedcmoo.history import Record
 from fedcmoo.messages import Message
-from fedcmoo.methods import FedCMOO, FedCMOOPref, Method
+from fedcmoo.methods import Method
+from fedcmoo.methods.gram_weighted import GramWeighted
 from fedcmoo.problem import Problem
 from fedcmoo.rounds import Ask, Server, Sizes, drive
 from fedcmoo.settings import Table
@@ -113,7 +114,7 @@ def bench_gram(
         clients_per_round, seed, callbacks, folder, resume, config: as in `fit`.
     """
     at_least_one(every=every)
-    if not isinstance(method, (FedCMOO, FedCMOOPref)):
+    if not isinstance(method, GramWeighted):
         raise ValueError(f"the method must be one that estimates a Gram matrix, but got {type(method).__name__}")
     chosen = [entry for entry in entries(budgets) if not only or any(part in entry.name for part in only)]
     if not chosen:
@@ -123,10 +124,9 @@ def bench_gram(
         raise ValueError(f"budgets must be enough for one of the estimators chosen, but got {list(budgets)}")
     measured = [entry for entry in chosen if possible(entry, sizes)]
     compared = Compared(problem, seed, measured, every, method.batch_size)
-    training = replace(method, gram_every=1) if isinstance(method, FedCMOO) else method
     result = fit(
         problem,
-        replace(training, gram=compared),
+        replace(method, gram=compared, gram_every=1, gram_batch_size=None, trips=2),
         rounds,
         clients_per_round=clients_per_round,
         seed=seed,

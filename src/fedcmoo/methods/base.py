@@ -77,7 +77,7 @@ class Method(ABC):
         """The settings of local training: η_c, K, the batch size and the optimizer."""
         return self.client_lr, self.local_steps, self.batch_size, self.optimizer
 
-    def gradients(self, M: int) -> int:
+    def gradients(self, M: int) -> float:
         """The number of gradients that a client computes in a round, for estimates of its time."""
         return self.local_steps
 
@@ -175,7 +175,7 @@ class WeightedLoss(Method):
                 "momentum and Adam are for the server then"
             )
 
-    def gradients(self, M: int) -> int:
+    def gradients(self, M: int) -> float:
         return self.local_steps * self.drift.gradients_per_step
 
     def training(self, reuse_jacobian: bool) -> LocalTraining:

@@ -31,7 +31,10 @@ class Compressed(Contribution):
     budget: float
 
     summable: ClassVar[bool] = False
-    exact: ClassVar[bool] = False
+
+    @property
+    def exact(self) -> bool:
+        return isinstance(self.compressor, Identity)
 
     @property
     def needs_exact_sums(self) -> str | None:

@@ -29,8 +29,9 @@ class FedCMOOPref(GramWeighted):
     A round costs as much as one of FedCMOO plus M numbers per client: its losses, sent in the first phase of the Gram
     estimate. In the history, `notes` contains "kl", the non-uniformity μ_r of the losses from which the weights were
     computed, and "fallback", the source of the weights (see `Fallback`): the losses are those at the start of the
-    round or, with one trip, of the previous round. If nobody in the cohort owns some objective, whose loss and gradient
-    are then unknown, the weights stay unchanged and there are no such notes.
+    round or, with one trip, of the previous round. The weights stay unchanged and there are no such notes in rounds
+    without an estimate of G, if G is not finite, and if nobody in the cohort owns some objective, whose loss and
+    gradient are then unknown.
 
     Args:
         preference: r, a positive number per objective; twice the number asks for half the loss. It is not normalized.

@@ -36,7 +36,7 @@ class FSMGDA(Method):
         super().__post_init__()
         check_rule(self.weights)
 
-    def gradients(self, M: int) -> int:
+    def gradients(self, M: int) -> float:
         return M * self.local_steps
 
     def contributions(self) -> Mapping[str, Contribution]:

@@ -47,7 +47,7 @@ class FSMGDAMVR(FSMGDA):
         if self.optimizer != SGD():
             raise ValueError(f"FSMGDA-M-VR needs clients with SGD without momentum, but got {self.optimizer}")
 
-    def gradients(self, M: int) -> int:
+    def gradients(self, M: int) -> float:
         return 2 * super().gradients(M)  # also at the previous model
 
     def contributions(self) -> Mapping[str, Contribution]:

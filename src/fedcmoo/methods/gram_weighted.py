@@ -46,8 +46,8 @@ class GramWeighted(WeightedLoss):
     def within(self, upload: float) -> Self:
         return replace(super().within((1 - GRAM_SHARE) * upload), gram=self.gram.within(GRAM_SHARE * upload))
 
-    def gradients(self, M: int) -> int:
-        return super().gradients(M) + (M - self.training_after_gram.reuse_jacobian) // self.gram_every
+    def gradients(self, M: int) -> float:
+        return super().gradients(M) + (M - self.training_after_gram.reuse_jacobian) / self.gram_every
 
     def is_due(self, round: int) -> bool:
         """Whether round t, counted from 0, estimates G."""

@@ -44,7 +44,7 @@ class MGDA(Method):
                     f"{getattr(self, name)}; leave it out (the step's length is server_lr)"
                 )
 
-    def gradients(self, M: int) -> int:
+    def gradients(self, M: int) -> float:
         return M
 
     def contributions(self) -> Mapping[str, Contribution]:

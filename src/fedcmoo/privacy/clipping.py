@@ -76,8 +76,6 @@ class Clip(Stage):
         gradient_bound: the bound for gradients and their sketches, in Frobenius norm; None for the same.
     """
 
-    exact: ClassVar[bool] = False
-
     bound: float
     gradient_bound: float | None = None
 
@@ -100,6 +98,10 @@ class Clip(Stage):
                 f"clipping bounds gradients and updates but no buffers, and the model has {sizes.buffers} entries of "
                 "buffers; take one without, such as GroupNorm in place of BatchNorm"
             )
+
+    @property
+    def exact(self) -> bool:
+        return False
 
     def bound_at(self, server: Server) -> float:
         """C in the server's current round."""

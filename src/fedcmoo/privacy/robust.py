@@ -36,7 +36,10 @@ class RobustMean(Stage):
     """Base class of stages that replace the sum of the clients' arrays by a robust mean, separately for each array."""
 
     single_replies: ClassVar[bool] = True
-    exact: ClassVar[bool] = False
+
+    @property
+    def exact(self) -> bool:
+        return False
 
     @abstractmethod
     def mean(self, rows: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Estimates of the time that runs will take."""
 
+import contextlib
 import json
 from typing import Any
 
 from fedcmoo.config import RunConfig
 from fedcmoo.run import CONFIG, RESULT
 from fedcmoo.runs import Runs
-from fedcmoo.settings import flatten, read_toml
+from fedcmoo.settings import SettingsError, flatten, from_table, read_toml
 
 ROUGH = {
     "two-digits": (0.004, 2),
@@ -35,9 +36,10 @@ def _measured(config: RunConfig, runs: Runs) -> float | None:
     wanted = _work(config.to_table())
     for file in runs.files(f"*{wanted['problem.name']}-*/{RESULT}"):
         settings = file.parent / CONFIG
-        if settings.exists() and _work(read_toml(settings)) == wanted:
-            result = json.loads(file.read_text())
-            return float(result["seconds"] / result["rounds"])
+        with contextlib.suppress(SettingsError):  # made with settings that no longer exist
+            if settings.exists() and _work(from_table(type(config), read_toml(settings)).to_table()) == wanted:
+                result = json.loads(file.read_text())
+                return float(result["seconds"] / result["rounds"])
     return None
 
 

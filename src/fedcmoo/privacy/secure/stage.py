@@ -50,6 +50,10 @@ class Secure(Stage):
         if wrong:
             raise ValueError(f"nodes must be public keys of 64 hexadecimal digits, but one is {wrong[0]!r:.80}")
 
+    @property
+    def exact(self) -> bool:
+        return self.bits == 32
+
     def check(self, contribution: Contribution, sizes: Sizes) -> None:
         if not contribution.summable:
             fits = "gram=Sketch(bits=32)" if contribution.gradients else "update=None, and secure.bits for fewer bits"
