@@ -18,7 +18,7 @@ from fedcmoo.run import SavedRun
 WINDOW = 40
 """Rounds of the running average."""
 EVERY = 5
-"""Rounds from one measurement to the next, which takes as long as ten rounds of training."""
+"""Rounds from one measurement to the next, which takes as long as several rounds of training."""
 QUANTITIES = {"loss reduction": 1.0, "accuracy gain": 100.0}
 """What is measured, and the factor for its unit."""
 
