@@ -66,3 +66,21 @@ def test_dropout_only_in_training() -> None:
     assert not torch.equal(model(images)[0], model(images)[0])
     model.eval()
     assert torch.equal(model(images)[0], model(images)[0])
+
+
+@pytest.mark.parametrize(("model", "shape"), [(LeNet(0.0), (1, 28, 28)), (CNN(), (3, 32, 32))], ids=["LeNet", "CNN"])
+def test_the_blocked_layout_changes_nothing(model: nn.Module, shape: tuple[int, ...]) -> None:
+    model.double().eval()  # float64 has no such layout
+    images = torch.randn(8, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact = _outputs_and_gradients(model, images)
+    blocked = _outputs_and_gradients(model.float(), images.float().contiguous(memory_format=torch.channels_last))
+    for found, expected in zip(blocked, exact, strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+def _outputs_and_gradients(model: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+    outputs = model(images)
+    return [
+        *(o.detach() for o in outputs),
+        *torch.autograd.grad(sum(o.square().sum() for o in outputs), list(model.parameters())),
+    ]
