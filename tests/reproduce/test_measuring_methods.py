@@ -124,3 +124,15 @@ def test_local_progress_in_closed_form_and_an_unchanged_run() -> None:
     expected = [reduction(0.4, w), reduction(0.1, v), reduction(0.4, v)]
     assert [first.notes[f"{way}: loss reduction"] for way in WAYS] == pytest.approx(expected)
     assert [first.notes[f"{way}: accuracy gain"] for way in WAYS] == [0, 0, 0]
+
+
+def test_a_comparison_that_diverges_is_left_out_and_the_run_goes_on() -> None:
+    problem = quadratics(M=2, d=3, clients=5)
+    common = {"server_lr": 1.0, "local_steps": 200, "batch_size": None, "gram": Exact()}
+    method = LocalProgress(client_lr=0.1, fsmgda_client_lr=1e3, **common)  # type: ignore[arg-type]
+    measured = fit(problem, method, 3, clients_per_round=4, engine=Local())
+    assert all(f"{WAYS[1]}: loss reduction" not in r.notes for r in measured.history)  # |1 - 1e3|^200 overflows
+    for way in (WAYS[0], WAYS[2]):
+        assert all(np.isfinite(r.notes[f"{way}: loss reduction"]) for r in measured.history)
+    plain = fit(problem, FedCMOO(client_lr=0.1, **common), 3, clients_per_round=4, engine=Local())  # type: ignore[arg-type]
+    assert torch.equal(plain.model.x, measured.model.x)  # type: ignore[arg-type]

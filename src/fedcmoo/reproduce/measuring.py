@@ -11,9 +11,11 @@ from torch import Tensor
 from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.evaluation import columns, evaluate
+from fedcmoo.failures import DivergedError
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods import FSMGDA, FedCMOO, FedCMOOT
+from fedcmoo.methods.fsmgda import TrainEach
 from fedcmoo.methods.mgda import AllGradients
 from fedcmoo.parameters import State
 from fedcmoo.problem import Problem
@@ -33,7 +35,7 @@ class LocalProgress(FedCMOO):
     Losses and accuracies on all of a client's own data, before and after its K local steps, are averaged over
     objectives and over the cohort. A client of FSMGDA ends with M models and contributes their weighted sum, so its end
     point is x - Σ_k w_k Δ_{i,k} with the min-norm weights of the round. The `notes` of the history contain "WAY: loss
-    reduction" and "WAY: accuracy gain" for each of the `WAYS`.
+    reduction" and "WAY: accuracy gain" for each of the `WAYS`, except those in which a client's training diverged.
 
     Args:
         fsmgda_client_lr: the clients' learning rate for FSMGDA on this problem.
@@ -57,17 +59,19 @@ class LocalProgress(FedCMOO):
         return {f"fsmgda-{n}": FSMGDA(client_lr=lr, **common) for n, lr in enumerate(rates)}  # type: ignore[arg-type]
 
     def contributions(self) -> Mapping[str, Contribution]:
-        others = {phase: method.contributions()["train"] for phase, method in self.fsmgda().items()}
+        others = {phase: UpdatesUnlessDiverged(*method.local) for phase, method in self.fsmgda().items()}
         return {**super().contributions(), **others, "measure": Measure(self)}
 
     def round(self, server: Server) -> Round:
         measured = server.round % self.measure_every == 0
-        message = {}
+        message, ways = {}, [WAYS[0]]
         if measured:
-            for phase in self.fsmgda():
-                sums = yield Ask({phase: Message()})
-                updates = sums.mean(f"{phase}/updates")[:, : server.sizes.d_shared]
-                message[phase] = torch.from_numpy(min_norm(gram_matrix(updates)))
+            for phase, way in zip(self.fsmgda(), WAYS[1:], strict=True):
+                sums = (yield Ask({phase: Message()})).part(phase)
+                if not sums.mean("diverged"):
+                    updates = sums.mean("updates")[:, : server.sizes.d_shared]
+                    message[phase] = torch.from_numpy(min_norm(gram_matrix(updates)))
+                    ways.append(way)
         before = (server.x.clone(), server.buffers, server.counters)
         yield from super().round(server)
         if measured:
@@ -75,13 +79,31 @@ class LocalProgress(FedCMOO):
             server.x, server.buffers, server.counters = before
             sums = yield Ask({"measure": Message(w=torch.from_numpy(server.w), **message)})
             server.x, server.buffers, server.counters = after
-            for way, (reduction, gain) in zip(WAYS, sums.mean("measure/progress").tolist(), strict=True):
+            progress = dict(zip(WAYS, sums.mean("measure/progress").tolist(), strict=True))
+            for way in ways:
+                reduction, gain = progress[way]
                 server.notes |= {f"{way}: loss reduction": reduction, f"{way}: accuracy gain": gain}
 
 
 @dataclass(frozen=True)
+class UpdatesUnlessDiverged(TrainEach):
+    """FSMGDA's M updates [M, d], or zeros and a mark [1] if local training diverges."""
+
+    def compute(self, client: Client, message: Message) -> Arrays:
+        try:
+            updates, _, _ = client.train_each(self.steps, self.lr, self.optimizer, self.batch_size)
+        except DivergedError:
+            return {"updates": client.state.x.new_zeros(client.problem.M, client.sizes.d), "diverged": torch.ones(1)}
+        return {"updates": updates, "diverged": torch.zeros(1)}
+
+    def fields(self, sizes: Sizes) -> Mapping[str, Field]:
+        return {"updates": Field((sizes.M, sizes.d), sizes.dtype), "diverged": Field((1,), torch.float32)}
+
+
+@dataclass(frozen=True)
 class Measure(Contribution):
-    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2]."""
+    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2]; zeros for those of which
+    the message has no weights."""
 
     method: LocalProgress
 
@@ -93,6 +115,9 @@ class Measure(Contribution):
         client.train(message["w"].tolist(), training.steps, training.lr, training.optimizer, training.batch_size)
         ends = [mean_scores(client)]
         for phase, fsmgda in method.fsmgda().items():
+            if phase not in message:
+                ends.append(before)
+                continue
             lr, steps, batch_size, optimizer = fsmgda.local
             updates, buffers, counters = client.train_each(steps, lr, optimizer, batch_size)
             model.load(State(own.x - updates.T @ message[phase].to(updates), buffers, counters))

@@ -47,31 +47,35 @@ class LocalProgressFigure(PaperTarget):
         measured = {}
         for part, runs in results.items():
             for quantity, name in (("loss reduction", "loss"), ("accuracy gain", "accuracy")):
-                ours, own_rate, same_rate = (_means(runs["FedCMOO"], way, quantity) for way in WAYS)
-                for claim, theirs in (("progress", own_rate), ("progress-same-rate", same_rate)):
-                    measured[f"{claim}-{name}-{part}"] = [a - b for a, b in zip(ours, theirs, strict=True)]
+                for claim, way in (("progress", WAYS[1]), ("progress-same-rate", WAYS[2])):
+                    measured[f"{claim}-{name}-{part}"] = [_lead(run, way, quantity) for run in runs["FedCMOO"]]
         chart = Chart("local-progress", "Local progress within a round", see, panels, note)
         return Made([_table(results, note)], [chart], measured)
 
 
-def _values(run: SavedRun, way: str, quantity: str) -> tuple[list[float], list[float]]:
-    """The rounds with a measurement, and the measurements."""
+def _values(run: SavedRun, way: str, quantity: str) -> dict[int, float]:
+    """The measurements by round; those in which a client's training diverged are missing."""
     key = f"{way}: {quantity}"
-    pairs = [(float(r.round), r.notes[key] * QUANTITIES[quantity]) for r in run.history if key in r.notes]
-    return [at for at, _ in pairs], [value for _, value in pairs]
+    return {r.round: r.notes[key] * QUANTITIES[quantity] for r in run.history if key in r.notes}
+
+
+def _lead(run: SavedRun, way: str, quantity: str) -> float:
+    """FedCMOO's progress minus that of another way, averaged over the rounds that have both."""
+    ours, theirs = (_values(run, w, quantity) for w in (WAYS[0], way))
+    return float(np.mean([ours[t] - theirs[t] for t in theirs]))
 
 
 def _means(runs: Sequence[SavedRun], way: str, quantity: str) -> list[float]:
-    return [float(np.mean(_values(run, way, quantity)[1])) for run in runs]
+    return [float(np.mean(list(_values(run, way, quantity).values()))) for run in runs]
 
 
 def _line(runs: Sequence[SavedRun], way: str, quantity: str) -> Line:
-    at = _values(runs[0], way, quantity)[0]
-    values = np.mean([_values(run, way, quantity)[1] for run in runs], axis=0)
-    window = max(1, round(WINDOW / (at[1] - at[0]))) if len(at) > 1 else 1
-    smooth = [float(values[max(0, n + 1 - window) : n + 1].mean()) for n in range(len(values))]
-    dashed = way == WAYS[2]
-    return Line(way, {"round": at}, smooth, style="dashed" if dashed else "line", colour=COLOURS[way.split()[0]])
+    every = [_values(run, way, quantity) for run in runs]
+    at = [t for t in every[0] if all(t in values for values in every)]
+    mean = {t: float(np.mean([values[t] for values in every])) for t in at}
+    smooth = [float(np.mean([value for s, value in mean.items() if t - WINDOW < s <= t])) for t in at]
+    places, colour = {"round": [float(t) for t in at]}, COLOURS[way.split()[0]]
+    return Line(way, places, smooth, style="dashed" if way == WAYS[2] else "line", colour=colour)
 
 
 def _table(results: Results, note: str) -> Table:
@@ -79,7 +83,11 @@ def _table(results: Results, note: str) -> Table:
     for part, runs in results.items():
         for way in WAYS:
             loss, accuracy = (_means(runs["FedCMOO"], way, quantity) for quantity in QUANTITIES)
-            rows.append([PROBLEMS[part], way, mean_and_spread(loss, 4), mean_and_spread(accuracy, 2)])
-    header = ["experiment", "local training", "loss reduction (nats)", "accuracy gain (points)"]
-    title = "Progress of a client on its own data within a round, mean over clients and rounds"
+            done, total = (
+                sum(len(_values(run, w, "loss reduction")) for run in runs["FedCMOO"]) for w in (way, WAYS[0])
+            )
+            row = [PROBLEMS[part], way, mean_and_spread(loss, 4), mean_and_spread(accuracy, 2)]
+            rows.append([*row, f"{total - done} of {total}"])
+    header = ["experiment", "local training", "loss reduction (nats)", "accuracy gain (points)", "diverged"]
+    title = "Progress of a client on its own data within a round, mean over clients and rounds without divergence"
     return Table("local-progress", title, header, rows, (), note)
