@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,25 +65,24 @@ class LocalProgress(FedCMOO):
 
     def round(self, server: Server) -> Round:
         measured = server.round % self.measure_every == 0
-        message, ways = {}, [WAYS[0]]
+        message = {}
         if measured:
-            for phase, way in zip(self.fsmgda(), WAYS[1:], strict=True):
+            for phase in self.fsmgda():
                 sums = (yield Ask({phase: Message()})).part(phase)
-                if not sums.mean("diverged"):
-                    updates = sums.mean("updates")[:, : server.sizes.d_shared]
-                    message[phase] = torch.from_numpy(min_norm(gram_matrix(updates)))
-                    ways.append(way)
+                G = gram_matrix(sums.mean("updates")[:, : server.sizes.d_shared])
+                if not sums.mean("diverged") and np.isfinite(G).all():
+                    message[phase] = torch.from_numpy(min_norm(G))
         before = (server.x.clone(), server.buffers, server.counters)
         yield from super().round(server)
         if measured:
             after = (server.x, server.buffers, server.counters)
             server.x, server.buffers, server.counters = before
-            sums = yield Ask({"measure": Message(w=torch.from_numpy(server.w), **message)})
+            sums = (yield Ask({"measure": Message(w=torch.from_numpy(server.w), **message)})).part("measure")
             server.x, server.buffers, server.counters = after
-            progress = dict(zip(WAYS, sums.mean("measure/progress").tolist(), strict=True))
-            for way in ways:
-                reduction, gain = progress[way]
-                server.notes |= {f"{way}: loss reduction": reduction, f"{way}: accuracy gain": gain}
+            progress, diverged = sums.mean("progress").tolist(), sums.mean("diverged").tolist()
+            for way, (reduction, gain), share in zip(WAYS, progress, diverged, strict=True):
+                if not share:
+                    server.notes |= {f"{way}: loss reduction": reduction, f"{way}: accuracy gain": gain}
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class UpdatesUnlessDiverged(TrainEach):
 
 @dataclass(frozen=True)
 class Measure(Contribution):
-    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2]; zeros for those of which
-    the message has no weights."""
+    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2], and marks [ways] of those
+    that diverged, with zeros instead: their loss is not finite, or the message has no weights for them."""
 
     method: LocalProgress
 
@@ -116,17 +116,20 @@ class Measure(Contribution):
         ends = [mean_scores(client)]
         for phase, fsmgda in method.fsmgda().items():
             if phase not in message:
-                ends.append(before)
+                ends.append(torch.full_like(before, torch.inf))
                 continue
             lr, steps, batch_size, optimizer = fsmgda.local
             updates, buffers, counters = client.train_each(steps, lr, optimizer, batch_size)
             model.load(State(own.x - updates.T @ message[phase].to(updates), buffers, counters))
             ends.append(mean_scores(client))
         signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)  # a loss falls, an accuracy rises
-        return {"progress": torch.stack([(end - before) * signs for end in ends])}
+        progress = torch.stack([(end - before) * signs for end in ends])
+        diverged = ~progress.isfinite().all(dim=1)
+        return {"progress": progress.masked_fill(diverged[:, None], 0.0), "diverged": diverged.double()}
 
     def fields(self, sizes: Sizes) -> Mapping[str, Field]:
-        return {"progress": Field((len(WAYS), 2), torch.float64)}
+        ways = len(WAYS)
+        return {"progress": Field((ways, 2), torch.float64), "diverged": Field((ways,), torch.float64)}
 
 
 def mean_scores(client: Client) -> Tensor:
