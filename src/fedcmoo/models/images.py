@@ -26,8 +26,8 @@ class SharedEncoder(nn.Module):
 class ConvolutionalEncoder(nn.Sequential):
     """Convolutions, max-poolings and ReLUs, a `Flatten`, and linear layers.
 
-    On CPUs, the layers before the `Flatten` keep their activations in oneDNN's blocked layout. For few channels, this
-    saves a sixth of a training step in comparison with channels-last. Results differ only by rounding.
+    On CPUs, the layers before the `Flatten` keep their activations in oneDNN's blocked layout, in which a training step
+    takes a quarter (LeNet) or a seventh (CNN) less time than with channels-last. Results differ only by rounding.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
