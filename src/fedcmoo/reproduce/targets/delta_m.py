@@ -8,7 +8,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, TableEntry, beside_paper, pair_text, percent
-from fedcmoo.reproduce.targets.tables import LABELS, METHODS
+from fedcmoo.reproduce.targets.tables import PAPER_METHODS
 from fedcmoo.run import SavedRuns
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
@@ -27,10 +27,10 @@ class DeltaM(PaperTarget):
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
 
     def plan(self, study: Study, part: str) -> Plan:
-        return {**study.methods(part, METHODS), **alone(study, part)}
+        return {**study.methods(part, PAPER_METHODS), **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
-        values = {part: {label: _delta(runs, label) for label in LABELS} for part, runs in results.items()}
+        values = {part: {label: _delta(runs, label) for label in DELTA_M[part]} for part, runs in results.items()}
         measured = {}
         for part, by in values.items():
             measured[f"delta-m-pref-{part}"] = [f - p for f, p in zip(by["FSMGDA"], by["FedCMOO-Pref"], strict=True)]
@@ -52,13 +52,13 @@ def _delta(runs: SavedRuns, label: str) -> list[float]:
 
 def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
     def entry(part: str, label: str) -> TableEntry:
-        ours, paper = values[part][label], DELTA_M[part].get(label)
+        ours, paper = values[part][label], DELTA_M[part][label]
         row = {"experiment": part, "method": label}
         records: list[CsvRow] = [{**row, "run": n, "delta_m": value, "paper": paper} for n, value in enumerate(ours)]
-        return mean_and_spread(ours, 2), "" if paper is None else f"{paper:.2f}", records
+        return mean_and_spread(ours, 2), f"{paper:.2f}", records
 
     title = "Δ_M in percent of the final test accuracies (smaller is better)"
-    return beside_paper("delta-m", title, "method", LABELS, values, entry, note)
+    return beside_paper("delta-m", title, "method", next(iter(DELTA_M.values())), values, entry, note)
 
 
 def _single_table(results: Results, note: str) -> Table:

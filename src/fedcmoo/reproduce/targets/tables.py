@@ -28,7 +28,8 @@ from fedcmoo.reproduce.targets.base import (
 )
 from fedcmoo.run import SavedRuns
 
-METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref", "fedavg")
+PAPER_METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
+METHODS = (*PAPER_METHODS, "fedavg")
 LABELS = tuple(methods.METHODS[name].label() for name in METHODS)
 
 
