@@ -17,7 +17,7 @@ BATCH, REPEATS = 128, 15
 
 
 def milliseconds(model: FlatModel, images: torch.Tensor, steps: int) -> float:
-    """Of one step, the mean over some steps."""
+    """The mean processor time of a training step."""
     start = time.process_time()
     for _ in range(steps):
         model.grad.zero_()

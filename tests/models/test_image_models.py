@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcmoo.models.images import CNN, LeNet, ResNet18
+from fedcmoo.models.images import CNN, LeNet, ResNet18, SharedEncoder
 from fedcmoo.randomness import seeded
 
 
@@ -68,19 +68,34 @@ def test_dropout_only_in_training() -> None:
     assert torch.equal(model(images)[0], model(images)[0])
 
 
-@pytest.mark.parametrize(("model", "shape"), [(LeNet(0.0), (1, 28, 28)), (CNN(), (3, 32, 32))], ids=["LeNet", "CNN"])
-def test_the_blocked_layout_changes_nothing(model: nn.Module, shape: tuple[int, ...]) -> None:
-    model.double().eval()  # float64 has no such layout
-    images = torch.randn(8, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    exact = _outputs_and_gradients(model, images)
-    blocked = _outputs_and_gradients(model.float(), images.float().contiguous(memory_format=torch.channels_last))
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch has no oneDNN")  # type: ignore[no-untyped-call]
+@pytest.mark.parametrize(("network", "shape"), [(LeNet, (1, 28, 28)), (CNN, (3, 32, 32))], ids=["LeNet", "CNN"])
+def test_the_blocked_layout_is_used_and_changes_nothing(network: type[SharedEncoder], shape: tuple[int, ...]) -> None:
+    with seeded(torch.device("cpu"), 0):
+        model, images = network().double().eval(), torch.randn(8, *shape, dtype=torch.float64)
+    exact = outputs_and_gradients(model, images)  # float64 has no such layout
+    layouts = []
+    next(model.encoder.children()).register_forward_hook(lambda _, inputs, output: layouts.append(output.layout))
+    blocked = outputs_and_gradients(model.float(), images.float().contiguous(memory_format=torch.channels_last))
+    assert layouts == [torch.zeros(1).to_mkldnn().layout]
     for found, expected in zip(blocked, exact, strict=True):
         torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
-def _outputs_and_gradients(model: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+def outputs_and_gradients(model: nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
     outputs = model(images)
-    return [
-        *(o.detach() for o in outputs),
-        *torch.autograd.grad(sum(o.square().sum() for o in outputs), list(model.parameters())),
-    ]
+    gradients = torch.autograd.grad(sum(o.square().sum() for o in outputs), list(model.parameters()))
+    return [*(o.detach() for o in outputs), *gradients]
+
+
+def test_nan_in_images_or_weights_is_not_lost() -> None:
+    model, images = LeNet(), torch.randn(4, 1, 28, 28)
+    with torch.no_grad():
+        assert all(output.isnan().all() for output in model.eval()(torch.full_like(images, torch.nan)))
+    images[0] = torch.nan
+    assert outputs_and_gradients(model, images)[2].isnan().any()  # of the first convolution's weights
+
+
+def test_training_works_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert all(result.isfinite().all() for result in outputs_and_gradients(LeNet(), torch.randn(4, 1, 28, 28)))

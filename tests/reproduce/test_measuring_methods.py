@@ -126,7 +126,7 @@ def test_local_progress_in_closed_form_and_an_unchanged_run() -> None:
     assert [first.notes[f"{way}: accuracy gain"] for way in WAYS] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("lr", [1e4, 36.3, 36.0], ids=["local losses", "Gram matrix", "final losses"])
+@pytest.mark.parametrize("lr", [1e4, 36.3, 35.9], ids=["local losses", "Gram matrix", "final losses"])
 def test_a_comparison_that_diverges_is_left_out_and_the_run_goes_on(lr: float) -> None:
     problem = quadratics(M=2, d=3, clients=5)
     common = {"server_lr": 1.0, "local_steps": 100, "batch_size": None, "gram": Exact()}

@@ -121,6 +121,13 @@ def test_preferences_met_exactly_have_no_angle(outcomes: dict[str, Outcome]) -> 
     assert values(outcomes["preferences"], "preferences-limit-multimnist") == pytest.approx([middle - outermost] * 2)
 
 
+def test_local_progress_compares_rounds_in_which_neither_diverged(outcomes: dict[str, Outcome]) -> None:
+    for way, lead in (("progress", 0.1), ("progress-same-rate", 0.2)):
+        assert values(outcomes["local-progress"], f"{way}-loss-multimnist") == pytest.approx([lead] * 2)
+    rows = outcomes["local-progress"].tables[0].rows[:3]
+    assert [row[-1] for row in rows] == ["2 of 24 rounds", "0 of 24 rounds", "4 of 24 rounds"]
+
+
 def test_smallest_delta_m_is_compared_with_both_others(outcomes: dict[str, Outcome]) -> None:
     for claim, paper in (
         ("delta-m-smallest-mnist-fmnist", 7.60 - 7.04),

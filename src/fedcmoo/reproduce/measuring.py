@@ -87,7 +87,7 @@ class LocalProgress(FedCMOO):
 
 @dataclass(frozen=True)
 class UpdatesUnlessDiverged(TrainEach):
-    """FSMGDA's M updates [M, d], or zeros and a mark [1] if local training diverges."""
+    """FSMGDA's M updates [M, d]; if local training diverges, they are zero and `diverged` [1] is 1."""
 
     def compute(self, client: Client, message: Message) -> Arrays:
         try:
@@ -102,8 +102,11 @@ class UpdatesUnlessDiverged(TrainEach):
 
 @dataclass(frozen=True)
 class Measure(Contribution):
-    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2], and marks [ways] of those
-    that diverged, with zeros instead: their loss is not finite, or the message has no weights for them."""
+    """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2].
+
+    `diverged` [ways] is 1 for ways whose loss is not finite or that have no weights in the message; their progress is
+    0.
+    """
 
     method: LocalProgress
 

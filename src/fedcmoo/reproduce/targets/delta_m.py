@@ -8,7 +8,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import DELTA_M, PROBLEMS, SINGLE, TABLE1
 from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results, TableEntry, beside_paper, pair_text, percent
-from fedcmoo.reproduce.targets.tables import PAPER_METHODS
+from fedcmoo.reproduce.targets.tables import LABELS, MULTI_OBJECTIVE
 from fedcmoo.run import SavedRuns
 
 SMALLEST = {"FedCMOO": "delta-m-smallest", "FedCMOO-Pref": "delta-m-pref-smallest"}
@@ -27,7 +27,7 @@ class DeltaM(PaperTarget):
     parts: ClassVar[tuple[str, ...]] = tuple(TABLE1)
 
     def plan(self, study: Study, part: str) -> Plan:
-        return {**study.methods(part, PAPER_METHODS), **alone(study, part)}
+        return {**study.methods(part, MULTI_OBJECTIVE), **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         values = {part: {label: _delta(runs, label) for label in DELTA_M[part]} for part, runs in results.items()}
@@ -58,7 +58,7 @@ def _delta_table(values: dict[str, dict[str, list[float]]], note: str) -> Table:
         return mean_and_spread(ours, 2), f"{paper:.2f}", records
 
     title = "Δ_M in percent of the final test accuracies (smaller is better)"
-    return beside_paper("delta-m", title, "method", next(iter(DELTA_M.values())), values, entry, note)
+    return beside_paper("delta-m", title, "method", LABELS[: len(MULTI_OBJECTIVE)], values, entry, note)
 
 
 def _single_table(results: Results, note: str) -> Table:

@@ -1,5 +1,6 @@
 """Appendix E.4: what local training achieves within a round, with FedCMOO and with FSMGDA."""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -60,13 +61,17 @@ def _values(run: SavedRun, way: str, quantity: str) -> dict[int, float]:
 
 
 def _lead(run: SavedRun, way: str, quantity: str) -> float:
-    """FedCMOO's progress minus that of another way, averaged over the rounds that have both."""
+    """FedCMOO's progress minus that of another way, averaged over the rounds that have both; NaN without any."""
     ours, theirs = (_values(run, w, quantity) for w in (WAYS[0], way))
-    return float(np.mean([ours[t] - theirs[t] for t in theirs]))
+    return _mean([ours[t] - theirs[t] for t in theirs if t in ours])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
 
 
 def _means(runs: Sequence[SavedRun], way: str, quantity: str) -> list[float]:
-    return [float(np.mean(list(_values(run, way, quantity).values()))) for run in runs]
+    return [_mean(list(_values(run, way, quantity).values())) for run in runs]
 
 
 def _line(runs: Sequence[SavedRun], way: str, quantity: str) -> Line:
@@ -83,11 +88,11 @@ def _table(results: Results, note: str) -> Table:
     for part, runs in results.items():
         for way in WAYS:
             loss, accuracy = (_means(runs["FedCMOO"], way, quantity) for quantity in QUANTITIES)
-            done, total = (
-                sum(len(_values(run, w, "loss reduction")) for run in runs["FedCMOO"]) for w in (way, WAYS[0])
-            )
+            every = [{w: _values(run, w, "loss reduction") for w in WAYS} for run in runs["FedCMOO"]]
+            total = sum(len(set().union(*by_way.values())) for by_way in every)
+            diverged = total - sum(len(by_way[way]) for by_way in every)
             row = [PROBLEMS[part], way, mean_and_spread(loss, 4), mean_and_spread(accuracy, 2)]
-            rows.append([*row, f"{total - done} of {total}"])
+            rows.append([*row, f"{diverged} of {total} rounds"])
     header = ["experiment", "local training", "loss reduction (nats)", "accuracy gain (points)", "diverged"]
     title = "Progress of a client on its own data within a round, mean over clients and rounds without divergence"
     return Table("local-progress", title, header, rows, (), note)

@@ -13,7 +13,7 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
 from fedcmoo.reproduce.targets.curves import loss_lead, radial_panel
-from fedcmoo.reproduce.targets.tables import PAPER_METHODS
+from fedcmoo.reproduce.targets.tables import MULTI_OBJECTIVE
 from fedcmoo.run import SavedRun, SavedRuns
 
 MODELS = "uploaded data / (model size × clients per round)"
@@ -26,7 +26,7 @@ class QM9Figure(PaperTarget):
 
     def plan(self, study: Study, part: str) -> Plan:
         # FedCMOO's whole upload at small scale is that of a few rounds of FSMGDA: without their losses, no comparison.
-        return study.methods(part, PAPER_METHODS, {} if study.full else {"evaluate_every": 1})
+        return study.methods(part, MULTI_OBJECTIVE, {} if study.full else {"evaluate_every": 1})
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         runs = results["qm9"]

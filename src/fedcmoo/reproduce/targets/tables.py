@@ -28,8 +28,9 @@ from fedcmoo.reproduce.targets.base import (
 )
 from fedcmoo.run import SavedRuns
 
-PAPER_METHODS = ("fsmgda", "fedcmoo", "fedcmoo-pref")
-METHODS = (*PAPER_METHODS, "fedavg")
+MULTI_OBJECTIVE = ("fsmgda", "fedcmoo", "fedcmoo-pref")
+"""The paper's multi-objective methods."""
+METHODS = (*MULTI_OBJECTIVE, "fedavg")
 LABELS = tuple(methods.METHODS[name].label() for name in METHODS)
 
 
