@@ -104,7 +104,7 @@ class UpdatesUnlessDiverged(TrainEach):
 class Measure(Contribution):
     """Loss reduction and accuracy gain of training in each of the `WAYS` from x, [ways, 2].
 
-    `diverged` [ways] is 1 for ways whose loss is not finite or that the message has no weights for. Their progress is 0.
+    `diverged` [ways] is 1 for ways whose loss is not finite, or without weights in the message. Their progress is 0.
     """
 
     method: LocalProgress
