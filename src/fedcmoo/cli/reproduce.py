@@ -27,8 +27,8 @@ def reproduce(
     targets: Annotated[
         list[str],
         typer.Argument(
-            help="all, or some of table1, curves, drift, qm9, preferences, table2, gram, one-way, radial, "
-            "delta-m, local-progress, rate",
+            help="all, or some of table1, curves, drift, qm9, preferences, table2, gram, one-way, minimum-weight, "
+            "radial, delta-m, local-progress, rate",
             metavar="TARGET...",
         ),
     ],

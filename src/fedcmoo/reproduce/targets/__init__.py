@@ -9,13 +9,14 @@ from fedcmoo.reproduce.targets.local_progress import LocalProgressFigure
 from fedcmoo.reproduce.targets.preferences import Preferences
 from fedcmoo.reproduce.targets.qm9 import QM9Figure
 from fedcmoo.reproduce.targets.rate import Rate
-from fedcmoo.reproduce.targets.tables import OneWayTable, Table1, Table2
+from fedcmoo.reproduce.targets.tables import Table1, Table2
+from fedcmoo.reproduce.targets.variants import MinimumWeightTable, OneWayTable
 
 TARGETS: dict[str, type[PaperTarget]] = {
     target.name: target
     for target in (
         *(Table1, Curves, DriftFigure, QM9Figure, Preferences, Table2),
-        *(GramTable, OneWayTable, Radial, DeltaM, LocalProgressFigure, Rate),
+        *(GramTable, OneWayTable, MinimumWeightTable, Radial, DeltaM, LocalProgressFigure, Rate),
     )
 }
 

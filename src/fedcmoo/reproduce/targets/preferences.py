@@ -16,14 +16,13 @@ from fedcmoo.reproduce.outcome import Made
 from fedcmoo.reproduce.paper import HARD, PROBLEMS
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import PaperTarget, Plan, Results
-from fedcmoo.reproduce.targets.curves import lead
 from fedcmoo.reproduce.targets.delta_m import alone
 from fedcmoo.run import SavedRun, SavedRuns
 
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
-MINIMUM = "minimum weight"
-"""Equal preferences with a minimum weight, as Table 1 has them."""
+NO_MINIMUM = {"name": "find-weights-pref", "even_share": 0.0}
+"""The weights of the figure, without the minimum that all other runs of FedCMOO-Pref have."""
 
 
 class Preferences(PaperTarget):
@@ -32,14 +31,13 @@ class Preferences(PaperTarget):
     parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
 
     def plan(self, study: Study, part: str) -> Plan:
-        weights = {"name": "find-weights-pref", "even_share": 0.0}
         configs = {
             text: study.configs(
-                part, "fedcmoo-pref", {"method": {"preference": list(parse_ratio(text)), "weights": weights}}
+                part, "fedcmoo-pref", {"method": {"preference": list(parse_ratio(text)), "weights": NO_MINIMUM}}
             )
             for text in (FULL if study.full else SMALL)
         }
-        return {**configs, MINIMUM: study.configs(part, "fedcmoo-pref"), **alone(study, part)}
+        return {**configs, **alone(study, part)}
 
     def make(self, study: Study, results: Results, note: str) -> Made:
         ratios = FULL if study.full else SMALL
@@ -49,7 +47,6 @@ class Preferences(PaperTarget):
         for part, runs in results.items():
             seeds = range(len(runs["1:1"]))
             measured[f"preferences-followed-{part}"] = [_follows(runs, ratios, n) - 0.8 for n in seeds]
-            measured[f"pref-minimum-{part}"] = lead(runs[MINIMUM], runs["1:1"])
             if part in HARD:
                 easy, hard = ([run.values("loss")[k] for run in runs["1:1"]] for k in (1 - HARD[part], HARD[part]))
                 measured[f"preferences-easy-{part}"] = [b - a for a, b in zip(easy, hard, strict=True)]

@@ -1,4 +1,4 @@
-"""Tables of final test accuracies: Table 1, Table 2, and one-way against two-way communication (appendix B).
+"""Tables of final test accuracies: Table 1 and Table 2.
 
 The paper's text and its Table 2 contradict each other: the text names MNIST+FMNIST and says that FedAvg mostly trains
 the first objective, which has the l2 loss; the table has CIFAR10+MNIST, and FedAvg fails on it. The table is followed.
@@ -7,9 +7,8 @@ the first objective, which has the l2 loss; the table has CIFAR10+MNIST, and Fed
 from typing import ClassVar
 
 from fedcmoo import methods
-from fedcmoo.report.table import CsvRow, Table
 from fedcmoo.reproduce.outcome import Made
-from fedcmoo.reproduce.paper import BOLD, HARD, PROBLEMS, TABLE1, TABLE2
+from fedcmoo.reproduce.paper import BOLD, HARD, TABLE1, TABLE2
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.targets.base import (
     PaperTarget,
@@ -17,12 +16,10 @@ from fedcmoo.reproduce.targets.base import (
     Results,
     TableEntry,
     accuracies,
-    accuracy_records,
     beside_paper,
     differences,
     mean_percent,
     of_parts,
-    pair_cell,
     percent,
     same_seeds,
 )
@@ -100,29 +97,3 @@ def _measure_table2(part: str, runs: SavedRuns) -> dict[str, list[float]]:
             for c, f, a in zip(fedcmoo, fsmgda, fedavg, strict=True)
         ],
     }
-
-
-WAYS = ("one-way", "two-way")
-MARGIN = 1.0
-"""Points of accuracy that count as little."""
-
-
-class OneWayTable(PaperTarget):
-    name: ClassVar[str] = "one-way"
-    title: ClassVar[str] = "Appendix B: FedCMOO with one-way and two-way communication"
-    parts: ClassVar[tuple[str, ...]] = ("multimnist", "mnist-fmnist")
-
-    def plan(self, study: Study, part: str) -> Plan:
-        return {way: study.configs(part, "fedcmoo", {"method": {"gram": way}}) for way in WAYS}
-
-    def make(self, study: Study, results: Results, note: str) -> Made:
-        rows = [[way, *(pair_cell(runs[way]) for runs in results.values())] for way in WAYS]
-        records: list[CsvRow] = []
-        measured = {}
-        for part, runs in results.items():
-            records += [record for way in WAYS for record in accuracy_records(part, way, runs[way], None)]
-            gaps = differences(runs["one-way"], runs["two-way"], mean_percent)
-            measured[f"one-way-{part}"] = [MARGIN - abs(gap) for gap in gaps]
-        header = ["communication", *(PROBLEMS[part] for part in results)]
-        title = "Final test accuracy (%) of the first / second objective with FedCMOO"
-        return Made([Table("one-way", title, header, rows, records, note)], measured=measured)
