@@ -116,6 +116,10 @@ class Runs:
             raise
         return self._read(config, place)
 
+    def fail(self, config: RunConfig, error: Exception) -> None:
+        """Note that a run has failed: later requests for it raise this error."""
+        self._failed[self.place(config)] = error
+
     def files(self, pattern: str) -> list[Path]:
         """The files of all runs that match a pattern, those of published runs last."""
         return [file for store in self._stores for file in sorted(store.glob(pattern))]

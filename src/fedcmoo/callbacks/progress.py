@@ -1,9 +1,18 @@
-"""A live progress line: round, losses, weights, speed, time left."""
+"""Live progress: a line with round, losses, weights, speed and time left; or a bar for each of several runs."""
 
 import sys
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedcmoo.callbacks.base import Callback, Training
 from fedcmoo.history import Record
@@ -62,3 +71,52 @@ class ProgressBar(Callback):
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+class ProgressBars:
+    """Shows a bar for each of several runs side by side, or if the output is piped, about ten lines of text for each.
+
+    Args:
+        console: the output.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._progress = Progress(
+            TextColumn("{task.description}: round"),
+            MofNCompleteColumn(),
+            *([BarColumn(bar_width=20)] if console.width >= WIDE else ()),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._rounds: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def started(self, name: str, rounds: int) -> None:
+        self._rounds[name] = rounds
+        self._tasks[name] = self._progress.add_task(name, total=rounds)
+        self._print(f"{name}: started")
+
+    def advanced(self, name: str, round: int) -> None:
+        rounds = self._rounds[name]
+        self._progress.update(self._tasks[name], completed=round)
+        if round < rounds and round % max(1, rounds // 10) == 0:
+            self._print(f"{name}: round {round}/{rounds}")
+
+    def ended(self, name: str, error: Exception | None) -> None:
+        self._progress.remove_task(self._tasks[name])
+        text = f"{name}: {'finished' if error is None else f'failed: {error}'}"
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def _print(self, line: str) -> None:
+        if not self.console.is_terminal:
+            self.console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,13 +1,26 @@
 """`fedcmoo bench`: measurements, each printing a table and saving what it measured."""
 
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, AsJson, KeptRuns, Seeds, err, errors_for_people, name_diverged, progress, show
+from fedcmoo.cli.options import (
+    AGAIN,
+    AsJson,
+    Jobs,
+    KeptRuns,
+    Seeds,
+    err,
+    errors_for_people,
+    make_missing,
+    name_diverged,
+    progress,
+    show,
+)
 from fedcmoo.settings import SettingsError
 
 app = typer.Typer(
@@ -69,6 +82,7 @@ def traffic(
     seeds: Seeds = "0,1,2",
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="where the table and the figure go")] = None,
     runs: KeptRuns = None,
+    jobs: Jobs = 1,
     as_json: AsJson = False,
 ) -> None:
     """Train with updates in float32, in few bits and within small uploads, and compare accuracy and bytes.
@@ -90,7 +104,9 @@ def traffic(
         chosen = configurations(fedcmoo, fsmgda, numbers("--seeds", seeds, int), whole, widths)
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
-        comparison = compare_configs(chosen, Runs(runs or folder, progress))
+        store = Runs(runs or folder, progress)
+        make_missing(store, chain.from_iterable(chosen.values()), jobs)
+        comparison = compare_configs(chosen, store)
         bench = TrafficBench.of(comparison, d)
         write_json(folder / "traffic.json", bench.summary())
         write_atomically(folder / "traffic.md", bench.table().markdown().encode())

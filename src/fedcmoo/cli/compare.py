@@ -1,5 +1,6 @@
 """`fedcmoo compare`: several methods and seeds on one problem."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,11 @@ from fedcmoo.cli.configured import Options, with_options
 from fedcmoo.cli.options import (
     AGAIN,
     AsJson,
+    Jobs,
     KeptRuns,
     Seeds,
     errors_for_people,
+    make_missing,
     name_diverged,
     out,
     print_json,
@@ -40,6 +43,7 @@ def compare(
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="the folder of the comparison")] = None,
     runs: KeptRuns = None,
+    jobs: Jobs = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run several methods with several seeds; print a table with mean and spread, and save a figure.
@@ -67,7 +71,9 @@ def compare(
         objectives = first.build().objectives if target else []
         targets = [Target.parse(text, objectives) for text in target or []]
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
-        comparison = compare_configs(configs, Runs(runs or folder, progress))
+        store = Runs(runs or folder, progress)
+        make_missing(store, chain.from_iterable(configs.values()), jobs)
+        comparison = compare_configs(configs, store)
         comparison.save(folder, targets)
         if as_json:
             print_json(comparison.summary(targets))

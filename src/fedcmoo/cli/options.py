@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,8 @@ from fedcmoo.settings import SettingsError
 
 if TYPE_CHECKING:
     from fedcmoo.callbacks import Callback
+    from fedcmoo.config import RunConfig
+    from fedcmoo.runs import Runs
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -49,6 +51,15 @@ KeptRuns = Annotated[
     Path | None,
     typer.Option("--runs", help="where runs are kept and found again by their settings", show_default="OUT"),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="runs made at the same time, each on one core; with 1, one after the other on all cores",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
@@ -62,6 +73,16 @@ def progress(name: str) -> list[Callback]:
 
     err.print(f"{name}:", soft_wrap=True, markup=False)
     return [ProgressBar(err)]
+
+
+def make_missing(runs: Runs, configs: Iterable[RunConfig], jobs: int) -> None:
+    """With several jobs, make the missing runs side by side; else they are made when they are needed."""
+    if jobs > 1 and not runs.only_finished:
+        from fedcmoo.callbacks.progress import ProgressBars
+        from fedcmoo.side_by_side import make_side_by_side
+
+        with ProgressBars(err) as bars:
+            make_side_by_side(runs, configs, jobs, bars)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedcmoo.cli.configured import Options, with_options
-from fedcmoo.cli.options import AGAIN, err, errors_for_people, out, progress
+from fedcmoo.cli.options import AGAIN, Jobs, err, errors_for_people, make_missing, out, progress
 
 if TYPE_CHECKING:
     from fedcmoo.reproduce.command import PlannedRun
@@ -57,6 +57,7 @@ def reproduce(
             show_default="OUT/runs",
         ),
     ] = None,
+    jobs: Jobs = 1,
     finished_only: Annotated[
         bool,
         typer.Option(
@@ -73,7 +74,7 @@ def reproduce(
     Anything that cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people(AGAIN):
-        from fedcmoo.reproduce.command import choose, planned  # takes a second or two, with matplotlib
+        from fedcmoo.reproduce.command import choose, configurations, planned  # takes a second or two, with matplotlib
         from fedcmoo.reproduce.command import reproduce as run_targets
         from fedcmoo.runs import Runs
 
@@ -84,6 +85,7 @@ def reproduce(
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
+        make_missing(cache, configurations(chosen, study), jobs)
         failures = run_targets(chosen, study, folder, cache, _say)
         if runs is not None:
             cache.publish(published)

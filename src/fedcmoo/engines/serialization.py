@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ NOT_PICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError)
 """The exceptions that pickle raises for objects that it cannot serialize."""
 
 Bytes = NDArray[np.uint8]
+ErrorType = TypeVar("ErrorType", bound=BaseException)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,18 @@ def dumps(value: Any) -> Pickled:
 def loads(stream: bytes, buffers: Sequence[Any]) -> Any:
     """Restore the object; its arrays are views of the given buffers."""
     return pickle.loads(stream, buffers=buffers)
+
+
+def picklable(error: ErrorType) -> ErrorType | RuntimeError:
+    """The error, or if its type cannot be pickled, another one with the same text and notes."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            other.add_note(note)
+        return other
+    return error
 
 
 class _Pickler(pickle.Pickler):

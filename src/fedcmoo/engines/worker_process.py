@@ -3,7 +3,6 @@
 import contextlib
 import mmap
 import os
-import pickle
 import select
 import socket
 import threading
@@ -112,12 +111,7 @@ def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
 def _failure(error: BaseException) -> Reply:
     """An error as a reply, with its traceback as a note; its type is kept if that can be pickled."""
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        notes = error.__notes__
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-        error.__notes__ = notes
+    error = serialization.picklable(error)
     return Reply(error=error, out_of_memory=_is_out_of_memory(error))
 
 

@@ -1,9 +1,10 @@
 """`reproduce`: make the targets one by one; a failure does not stop the others."""
 
+import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fedcmoo.engines.pool import usable_cores
 from fedcmoo.reproduce.claims import Claim, judge_target
 from fedcmoo.reproduce.estimate import estimate
 from fedcmoo.reproduce.outcome import Made, Outcome
-from fedcmoo.reproduce.study import Study
+from fedcmoo.reproduce.study import Study, StudyConfig
 from fedcmoo.reproduce.summary import PAGE, write_interactive, write_summary
 from fedcmoo.reproduce.targets import TARGETS, PaperTarget
 from fedcmoo.runs import Runs
@@ -54,6 +55,15 @@ def choose(names: Iterable[str]) -> list[PaperTarget]:
         if name != "all" and name not in TARGETS:
             raise SettingsError(f"target {name!r} is not known{suggestion(name, [*TARGETS, 'all'])}")
     return [target() for name, target in TARGETS.items() if name in chosen or "all" in chosen]
+
+
+def configurations(targets: Iterable[PaperTarget], study: Study) -> Iterator[StudyConfig]:
+    """The configurations of all runs that the targets need, without those of parts that no run can be planned for."""
+    for target in targets:
+        for part in target.parts:
+            with contextlib.suppress(ValueError):  # which `make` reports
+                for seeds in target.plan(study, part).values():
+                    yield from seeds
 
 
 def planned(targets: Sequence[PaperTarget], study: Study, runs: Runs) -> list[PlannedRun]:
