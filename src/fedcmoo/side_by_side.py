@@ -38,7 +38,7 @@ class Watch(Protocol):
 
 
 @dataclass
-class Job:
+class RunProcess:
     """A run that is being made: its process, and the connection on which it sends its rounds, or an error."""
 
     config: RunConfig
@@ -48,7 +48,7 @@ class Job:
     error: Exception | None = None
 
     @classmethod
-    def start(cls, config: RunConfig, runs: Runs) -> Job:
+    def start(cls, config: RunConfig, runs: Runs) -> RunProcess:
         reports, sending = get_context("spawn").Pipe(duplex=False)
         one_core = config if config.engine is not None else replace(config, engine=Local())
         arguments = (one_core, runs.folder, runs.published, sending)
@@ -91,12 +91,12 @@ def make_side_by_side(runs: Runs, configs: Iterable[RunConfig], jobs: int, watch
     """
     at_least_one(jobs=jobs)
     waiting = deque({runs.place(config): config for config in configs if runs.find(config) is None}.values())
-    running: dict[Connection, Job] = {}
+    running: dict[Connection, RunProcess] = {}
     with Interrupts():
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    job = Job.start(waiting.popleft(), runs)
+                    job = RunProcess.start(waiting.popleft(), runs)
                     running[job.reports] = job
                     watch.started(job.name, job.config.rounds)
                 for reports in wait(running):
