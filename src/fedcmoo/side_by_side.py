@@ -32,6 +32,7 @@ from fedcmoo.validation import at_least_one
 class Watch(Protocol):
     """What is told about the progress of the runs, such as a group of progress bars."""
 
+    def planned(self, runs: int) -> None: ...
     def started(self, name: str, rounds: int) -> None: ...
     def advanced(self, name: str, round: int) -> None: ...
     def ended(self, name: str, error: Exception | None) -> None: ...
@@ -91,13 +92,15 @@ def make_side_by_side(runs: Runs, configs: Iterable[RunConfig], jobs: int, watch
     """
     at_least_one(jobs=jobs)
     waiting = deque({runs.place(config): config for config in configs if runs.find(config) is None}.values())
+    watch.planned(len(waiting))
     running: dict[Connection, RunProcess] = {}
-    with Interrupts():
+    with Interrupts() as interrupts:
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    job = RunProcess.start(waiting.popleft(), runs)
-                    running[job.reports] = job
+                    with interrupts.held():  # so that every process that was started is ended below
+                        job = RunProcess.start(waiting.popleft(), runs)
+                        running[job.reports] = job
                     watch.started(job.name, job.config.rounds)
                 for reports in wait(running):
                     assert isinstance(reports, Connection)

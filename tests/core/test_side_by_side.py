@@ -40,6 +40,9 @@ class Events:
         self.kill_at = kill_at
         self.most = 0
 
+    def planned(self, runs: int) -> None:
+        self.runs = runs
+
     def started(self, name: str, rounds: int) -> None:
         self.started_with[name] = rounds
         self.rounds[name] = []
@@ -69,6 +72,7 @@ def test_same_bits_and_a_failed_run_does_not_affect_the_others(tmp_path: Path) -
     make_side_by_side(runs, [good[0], bad, good[1], good[0]], 2, events)
     names = [runs.place(c).name for c in (good[0], bad, good[1])]
     assert list(events.started_with) == names  # each once
+    assert events.runs == 3
     assert events.most == 2
     assert [events.rounds[name] for name in (names[0], names[2])] == [[1, 2, 3]] * 2
     assert isinstance(events.errors.pop(names[1]), DivergedError)
@@ -78,7 +82,7 @@ def test_same_bits_and_a_failed_run_does_not_affect_the_others(tmp_path: Path) -
     assert_same_runs(runs, plain, good)
     again = Events()
     make_side_by_side(runs, good, 2, again)
-    assert again.started_with == {}
+    assert (again.runs, again.started_with) == (0, {})
 
 
 def test_a_killed_process_is_named_and_its_run_can_be_continued(tmp_path: Path) -> None:

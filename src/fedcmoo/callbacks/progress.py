@@ -83,7 +83,7 @@ class ProgressBars:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._progress = Progress(
-            TextColumn("{task.description}: round"),
+            TextColumn("{task.description}"),
             MofNCompleteColumn(),
             *([BarColumn(bar_width=20)] if console.width >= WIDE else ()),
             TextColumn("left"),
@@ -101,9 +101,12 @@ class ProgressBars:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def planned(self, runs: int) -> None:
+        self._all = self._progress.add_task("runs", total=runs)
+
     def started(self, name: str, rounds: int) -> None:
         self._rounds[name] = rounds
-        self._tasks[name] = self._progress.add_task(name, total=rounds)
+        self._tasks[name] = self._progress.add_task(f"{name}: round", total=rounds)
         self._print(f"{name}: started")
 
     def advanced(self, name: str, round: int) -> None:
@@ -114,6 +117,7 @@ class ProgressBars:
 
     def ended(self, name: str, error: Exception | None) -> None:
         self._progress.remove_task(self._tasks[name])
+        self._progress.advance(self._all)
         text = f"{name}: {'finished' if error is None else f'failed: {error}'}"
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
