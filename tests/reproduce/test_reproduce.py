@@ -90,7 +90,7 @@ def test_a_target_without_any_data(data: Path, tmp_path: Path) -> None:
     result = invoke("radial", "--data", str(data), "--out", str(tmp_path))
     assert result.exit_code == 1
     assert "failed: radial celeba: celeba needs" in result.stderr
-    assert "not made: celeba5: " in (tmp_path / "README.md").read_text()
+    assert "No results for celeba5: " in (tmp_path / "README.md").read_text()
 
 
 def test_dry_run_only_lists(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +170,9 @@ def test_a_missing_extra_costs_the_page_only(tmp_path: Path, monkeypatch: pytest
 def test_finished_only_trains_nothing(tmp_path: Path) -> None:
     result = invoke("rate", "--rounds", "2", "--seeds", "0", "--finished-only", "--out", str(tmp_path))
     assert result.exit_code == 1
-    assert "failed: rate valleys: not measured yet" in result.stderr
+    assert "failed: rate valleys: its runs are not finished" in result.stderr
     assert not (tmp_path / "runs").exists()
-    assert "not made: valleys: not measured yet" in (tmp_path / "README.md").read_text()
+    assert "No results for valleys: its runs are not finished" in (tmp_path / "README.md").read_text()
 
 
 def test_wrong_arguments() -> None:

@@ -214,7 +214,7 @@ def test_decided_claims_are_counted_without_celeba(outcomes: dict[str, Outcome])
     free = [c for c in all_claims() if c.where != "ours" and "elebA" not in c.text and c.target != "radial"]
     free = [c for c in free if c.part != "celeba"]
     decided = [v for o in outcomes.values() for v in o.verdicts if v.claim in free and v.verdict in (HOLDS, FAILS)]
-    text = f"Of the {len(free)} claims of the paper that need no CelebA, {len(decided)} are decided"
+    text = f"Of the {len(free)} claims of the paper that do not need CelebA, {len(decided)} are decided"
     assert text in count_verdicts(list(outcomes.values()))
 
 

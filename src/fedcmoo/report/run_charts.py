@@ -131,7 +131,7 @@ def weights_chart(problem: str, runs: LabelledRuns, note: str = "") -> Chart:
             mean = np.mean([[record.weights[name] for record in run.history[:n]] for run in same], axis=0)
             lines.append(Line(name, {"round": thinned(rounds)}, thinned(mean.tolist())))
         panels.append(Panel(label, "weight", lines))
-    see = "How much each objective counts in a round: equal weights are averaging, a weight of 1 leaves one alone."
+    see = "The objectives' weights in each round. Equal weights average the losses; a weight of 1 trains one objective."
     see += _left_out(max(len(same[0].weights) for same in runs.values()))
     return Chart(f"weights-{problem}", f"{problem}: the objectives' weights over time", see, panels, note)
 

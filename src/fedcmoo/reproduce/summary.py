@@ -64,17 +64,17 @@ def count_verdicts(outcomes: Sequence[Outcome]) -> str:
     own = sum(claim.where == OURS for claim in all_claims())
     text = f"The verdicts on {count.total() - own} claims of the paper and {own} of our own: {verdicts}."
     text = f"{text} {count_decided(outcomes)}"
-    return f"{text} Not made: {missing}." if missing else text
+    return f"{text} Targets without results: {missing}." if missing else text
 
 
 def count_decided(outcomes: Sequence[Outcome]) -> str:
-    """A sentence on how many of the paper's claims that need no CelebA were decided."""
+    """A sentence on how many of the paper's claims that do not need CelebA were decided."""
     parts = {claim.id: (claim.part,) if claim.part else TARGETS[claim.target].parts for claim in all_claims()}
     free = {c.id for c in all_claims() if c.where != OURS and not set(parts[c.id]) & set(CELEBA)}
     every = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     decided = sum(verdict.verdict in (HOLDS, FAILS) for verdict in every if verdict.claim.id in free)
     verb, share = "is" if decided == 1 else "are", f"{decided / len(free):.0%}"
-    return f"Of the {len(free)} claims of the paper that need no CelebA, {decided} {verb} decided ({share})."
+    return f"Of the {len(free)} claims of the paper that do not need CelebA, {decided} {verb} decided ({share})."
 
 
 def _section(outcome: Outcome) -> Section:
@@ -83,7 +83,7 @@ def _section(outcome: Outcome) -> Section:
         outcome.title,
         tables=outcome.tables,
         charts=outcome.charts,
-        failures=[f"not made: {part}: {why}" for part, why in outcome.failures.items()],
+        failures=[f"no results for {part}: {why}" for part, why in outcome.failures.items()],
         details=[(name, text) for name, text in outcome.configurations.items()],
     )
 
@@ -97,7 +97,7 @@ def _index(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         parts.append(f"## {outcome.title}\n")
         parts += [] if outcome.tables else [f"{outcome.scale}\n"]  # tables have it below them
-        parts += [f"not made: {part}: {why}\n" for part, why in outcome.failures.items()]
+        parts += [f"No results for {part}: {why}\n" for part, why in outcome.failures.items()]
         parts += [f"{table.markdown()}\n[CSV]({table.name}.csv)\n" for table in outcome.tables]
         parts += [f"{chart.see}\n\n![{chart.title}]({chart.name}.svg)\n" for chart in outcome.charts]
         parts += [f"- {v.claim.text}: **{v.verdict}**" for v in outcome.verdicts]

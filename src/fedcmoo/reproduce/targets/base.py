@@ -62,7 +62,7 @@ class PaperTarget(ABC):
             whole = set.intersection(*({run.seed for run in same} for same in found.values()))
             found = {label: [run for run in same if run.seed in whole] for label, same in found.items()}
         if not any(found.values()):
-            raise NotMeasuredError("not measured yet: its runs are not finished")
+            raise NotMeasuredError("its runs are not finished")
         return {label: same for label, same in found.items() if same}
 
     def not_measured(self, study: Study, results: Results) -> str:
