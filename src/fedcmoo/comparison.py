@@ -141,6 +141,15 @@ def _by_label(methods: Sequence[Method | str]) -> dict[str, Method | str]:
     return dict(zip(labels, objects, strict=True))
 
 
+def by_name(configs: Mapping[str, Sequence[RunConfig]]) -> dict[str, RunConfig]:
+    """The runs of `compare_configs` by the names that their progress is shown with."""
+    return {_run_name(name, config): config for name, seeds in configs.items() for config in seeds}
+
+
+def _run_name(name: str, config: RunConfig) -> str:
+    return f"{name}-seed{config.seed}"
+
+
 def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> Comparison:
     """Run every configuration that the store does not hold yet. Runs that diverge are left out of the results.
 
@@ -156,7 +165,7 @@ def compare_configs(configs: Mapping[str, Sequence[RunConfig]], runs: Runs) -> C
     for name, config in ((name, config) for name, seeds in configs.items() for config in seeds):
         label = METHODS[name].label() if name in METHODS else name
         try:
-            run = runs.get(config, f"{name}-seed{config.seed}")
+            run = runs.get(config, _run_name(name, config))
         except DivergedError as error:
             diverged.setdefault(label, {})[config.seed] = str(error)
         else:

@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,7 +116,13 @@ class Runs:
             raise
         return self._read(config, place)
 
-    def fail(self, config: RunConfig, error: Exception) -> None:
+    def missing(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
+        """Those of several runs that are neither finished nor known to diverge, each once, by name."""
+        places = {self.place(config): name for name, config in reversed(configs.items()) if self.find(config) is None}
+        names = {name for place, name in places.items() if not (place / DIVERGED).exists()}
+        return {name: config for name, config in configs.items() if name in names}
+
+    def note_failure(self, config: RunConfig, error: Exception) -> None:
         """Note that a run has failed: later requests for it raise this error."""
         self._failed[self.place(config)] = error
 

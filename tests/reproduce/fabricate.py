@@ -92,6 +92,8 @@ def final(table: dict[str, object]) -> Scores:
         losses = [0.3 / r for r in method["preference"]]
     if method["name"] == "fsmgda":
         first -= 0.001 * method["local_steps"]
+    if method["name"] == "fedcmoo" and method["gram"]["name"] == "one-way":
+        first -= 0.006
     if method["name"] == "fedcmoo-pref" and method["weights"]["even_share"] == 0:  # without a minimum weight
         first -= 0.02
     return {"first": score(first, losses[0]), "second": score(second, losses[1])}

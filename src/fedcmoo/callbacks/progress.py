@@ -74,7 +74,7 @@ class ProgressBar(Callback):
 
 
 class ProgressBars:
-    """Shows a bar for each of several runs side by side, or if the output is piped, about ten lines of text for each.
+    """Shows a bar for each of several parallel runs, or if the output is piped, about ten lines of text for each.
 
     Args:
         console: the output.
@@ -91,6 +91,7 @@ class ProgressBars:
             console=console,
             disable=not console.is_terminal,
         )
+        self._all = self._progress.add_task("runs")
         self._tasks: dict[str, TaskID] = {}
         self._rounds: dict[str, int] = {}
 
@@ -102,25 +103,27 @@ class ProgressBars:
         self._progress.stop()
 
     def planned(self, runs: int) -> None:
-        self._all = self._progress.add_task("runs", total=runs)
+        self._progress.update(self._all, total=runs)
 
     def started(self, name: str, rounds: int) -> None:
         self._rounds[name] = rounds
         self._tasks[name] = self._progress.add_task(f"{name}: round", total=rounds)
-        self._print(f"{name}: started")
+        if not self.console.is_terminal:
+            self._print(f"{name}: started")
 
     def advanced(self, name: str, round: int) -> None:
         rounds = self._rounds[name]
         self._progress.update(self._tasks[name], completed=round)
-        if round < rounds and round % max(1, rounds // 10) == 0:
+        if not self.console.is_terminal and round < rounds and round % max(1, rounds // 10) == 0:
             self._print(f"{name}: round {round}/{rounds}")
 
     def ended(self, name: str, error: Exception | None) -> None:
         self._progress.remove_task(self._tasks[name])
         self._progress.advance(self._all)
-        text = f"{name}: {'finished' if error is None else f'failed: {error}'}"
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self._print(f"{name}: {'finished' if error is None else f'failed: {error}'}")
+
+    def warned(self, name: str, text: str) -> None:
+        self._print(f"{name}: {text}")
 
     def _print(self, line: str) -> None:
-        if not self.console.is_terminal:
-            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,7 +1,6 @@
 """`fedcmoo bench`: measurements, each printing a table and saving what it measured."""
 
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +91,7 @@ def traffic(
     """
     from fedcmoo.bench.traffic import TrafficBench, configurations
     from fedcmoo.cli.resolving import numbers
-    from fedcmoo.comparison import compare_configs
+    from fedcmoo.comparison import by_name, compare_configs
     from fedcmoo.files import write_atomically, write_json
     from fedcmoo.report.static import draw
     from fedcmoo.rounds import Sizes
@@ -105,7 +104,7 @@ def traffic(
         folder = folder or Path("runs") / f"traffic-{fedcmoo.problem.name}"
         d = Sizes.of(fedcmoo.build().flat_model(), M=1).d
         store = Runs(runs or folder, progress)
-        make_missing(store, chain.from_iterable(chosen.values()), jobs)
+        make_missing(store, by_name(chosen), jobs)
         comparison = compare_configs(chosen, store)
         bench = TrafficBench.of(comparison, d)
         write_json(folder / "traffic.json", bench.summary())

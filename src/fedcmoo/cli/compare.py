@@ -1,6 +1,5 @@
 """`fedcmoo compare`: several methods and seeds on one problem."""
 
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -57,7 +56,7 @@ def compare(
     right:loss=0.3 names another. Runs that diverge are left out and listed at the end, with exit status 1.
     """
     from fedcmoo.cli.resolving import different, numbers, short_name, variant, within
-    from fedcmoo.comparison import compare_configs
+    from fedcmoo.comparison import by_name, compare_configs
     from fedcmoo.report.targets import Target
     from fedcmoo.runs import Runs
 
@@ -72,7 +71,7 @@ def compare(
         targets = [Target.parse(text, objectives) for text in target or []]
         folder = folder or Path("runs") / f"compare-{short_name(first)}"
         store = Runs(runs or folder, progress)
-        make_missing(store, chain.from_iterable(configs.values()), jobs)
+        make_missing(store, by_name(configs), jobs)
         comparison = compare_configs(configs, store)
         comparison.save(folder, targets)
         if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,7 +57,7 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         min=1,
-        help="runs made at the same time, each on one core; with 1, one after the other on all cores",
+        help="the number of runs made at the same time, each on one core; with 1, one run after the other on all cores",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
@@ -75,14 +75,14 @@ def progress(name: str) -> list[Callback]:
     return [ProgressBar(err)]
 
 
-def make_missing(runs: Runs, configs: Iterable[RunConfig], jobs: int) -> None:
-    """With several jobs, make the missing runs side by side; else they are made when they are needed."""
+def make_missing(runs: Runs, configs: Mapping[str, RunConfig], jobs: int) -> None:
+    """With several jobs, make the missing runs in parallel; else they are made when they are needed."""
     if jobs > 1 and not runs.only_finished:
         from fedcmoo.callbacks.progress import ProgressBars
-        from fedcmoo.side_by_side import make_side_by_side
+        from fedcmoo.parallel_runs import make_in_parallel
 
         with ProgressBars(err) as bars:
-            make_side_by_side(runs, configs, jobs, bars)
+            make_in_parallel(runs, configs, jobs, bars)
 
 
 @contextmanager

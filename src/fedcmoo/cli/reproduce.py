@@ -74,7 +74,7 @@ def reproduce(
     Anything that cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people(AGAIN):
-        from fedcmoo.reproduce.command import choose, configurations, planned  # takes a second or two, with matplotlib
+        from fedcmoo.reproduce.command import choose, planned, possible_runs  # takes a second or two, with matplotlib
         from fedcmoo.reproduce.command import reproduce as run_targets
         from fedcmoo.runs import Runs
 
@@ -85,7 +85,7 @@ def reproduce(
         if dry_run:
             out.print(_plan_table(planned(chosen, study, cache)))
             return
-        make_missing(cache, configurations(chosen, study), jobs)
+        make_missing(cache, possible_runs(chosen, study), jobs)
         failures = run_targets(chosen, study, folder, cache, _say)
         if runs is not None:
             cache.publish(published)

@@ -10,12 +10,13 @@ import mmap
 import os
 import pickle
 import tempfile
+import traceback
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,6 @@ NOT_PICKLABLE = (pickle.PicklingError, TypeError, AttributeError, RuntimeError)
 """The exceptions that pickle raises for objects that it cannot serialize."""
 
 Bytes = NDArray[np.uint8]
-ErrorType = TypeVar("ErrorType", bound=BaseException)
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def loads(stream: bytes, buffers: Sequence[Any]) -> Any:
     return pickle.loads(stream, buffers=buffers)
 
 
-def picklable(error: ErrorType) -> ErrorType | RuntimeError:
-    """The error, or if its type cannot be pickled, another one with the same text and notes."""
+def for_other_process(error: BaseException) -> BaseException:
+    """The error with its traceback as a note, or if its type cannot be pickled, another one with its text and notes."""
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         other = RuntimeError(f"{type(error).__name__}: {error}")
-        for note in getattr(error, "__notes__", ()):
-            other.add_note(note)
+        other.__notes__ = error.__notes__
         return other
     return error
 

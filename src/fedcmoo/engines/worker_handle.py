@@ -97,8 +97,16 @@ class WorkerHandle:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1)
         self._process.kill()
-        code = self._process.wait()
-        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return how_ended(self._process.wait())
+
+
+def how_ended(exit_code: int) -> str:
+    """How a process ended, for error messages.
+
+    >>> how_ended(-9), how_ended(3)
+    ('killed by signal 9', 'exit code 3')
+    """
+    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
 
 
 class _Idle:

@@ -6,7 +6,6 @@ import os
 import select
 import socket
 import threading
-import traceback
 from dataclasses import dataclass
 from multiprocessing import spawn
 from multiprocessing.connection import Connection
@@ -109,9 +108,8 @@ def state_in(memory: mmap.mmap, sizes: Sizes) -> State:
 
 
 def _failure(error: BaseException) -> Reply:
-    """An error as a reply, with its traceback as a note; its type is kept if that can be pickled."""
-    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
-    error = serialization.picklable(error)
+    """An error as a reply."""
+    error = serialization.for_other_process(error)
     return Reply(error=error, out_of_memory=_is_out_of_memory(error))
 
 

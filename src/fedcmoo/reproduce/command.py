@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,13 +57,16 @@ def choose(names: Iterable[str]) -> list[PaperTarget]:
     return [target() for name, target in TARGETS.items() if name in chosen or "all" in chosen]
 
 
-def configurations(targets: Iterable[PaperTarget], study: Study) -> Iterator[StudyConfig]:
-    """The configurations of all runs that the targets need, without those of parts that no run can be planned for."""
+def possible_runs(targets: Iterable[PaperTarget], study: Study) -> dict[str, StudyConfig]:
+    """The runs that the targets need, by name, without those that cannot be planned or whose data are missing."""
+    found = {}
     for target in targets:
         for part in target.parts:
             with contextlib.suppress(ValueError):  # which `make` reports
-                for seeds in target.plan(study, part).values():
-                    yield from seeds
+                for label, config in ((label, c) for label, seeds in target.plan(study, part).items() for c in seeds):
+                    if not missing_data(config.problem.name, config.data):
+                        found[f"{target.name}: {part} {label}, seed {config.seed}"] = config
+    return found
 
 
 def planned(targets: Sequence[PaperTarget], study: Study, runs: Runs) -> list[PlannedRun]:

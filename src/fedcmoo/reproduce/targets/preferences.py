@@ -22,7 +22,7 @@ from fedcmoo.run import SavedRun, SavedRuns
 SMALL = ("1:4", "1:2", "1:1", "2:1", "4:1")
 FULL = ("1:8", *SMALL, "8:1")
 NO_MINIMUM = {"name": "find-weights-pref", "even_share": 0.0}
-"""The weights of the figure, without the minimum that all other runs of FedCMOO-Pref have."""
+"""FedCMOO-Pref's rule without a minimum weight, which its runs in all other tables and figures have."""
 
 
 class Preferences(PaperTarget):

@@ -35,7 +35,6 @@ class VariantsTable(PaperTarget):
     method: ClassVar[str]
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     """By label, the settings in which a variant differs from the paper's main experiments."""
-    claim: ClassVar[str]
 
     @abstractmethod
     def measure(self, first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
@@ -53,7 +52,7 @@ class VariantsTable(PaperTarget):
             for record in accuracy_records(part, label, runs[label], None)
         ]
         first, second = self.variants
-        measured = {f"{self.claim}-{part}": self.measure(runs[first], runs[second]) for part, runs in results.items()}
+        measured = {f"{self.name}-{part}": self.measure(runs[first], runs[second]) for part, runs in results.items()}
         header = [self.heading, *(PROBLEMS[part] for part in results)]
         title = f"Final test accuracy (%) of the first / second objective with {METHODS[self.method].label()}"
         return Made([Table(self.name, title, header, rows, records, note)], measured=measured)
@@ -65,7 +64,6 @@ class OneWayTable(VariantsTable):
     heading: ClassVar[str] = "communication"
     method: ClassVar[str] = "fedcmoo"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {way: {"gram": way} for way in ("one-way", "two-way")}
-    claim: ClassVar[str] = "one-way"
 
     def measure(self, first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
         return [MARGIN - abs(gap) for gap in differences(first, second, mean_percent)]
@@ -77,10 +75,9 @@ class MinimumWeightTable(VariantsTable):
     heading: ClassVar[str] = "minimum weight"
     method: ClassVar[str] = "fedcmoo-pref"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "1/(5M)": {},
-        "none": {"preference": [1.0, 1.0], "weights": NO_MINIMUM},
+        "1/(5M)": {"weights": {**NO_MINIMUM, "even_share": 0.2}},
+        "none": {"weights": NO_MINIMUM, "preference": [1.0, 1.0]},  # the default, as the figure of preferences has it
     }
-    claim: ClassVar[str] = "pref-minimum"
 
     def measure(self, first: Sequence[SavedRun], second: Sequence[SavedRun]) -> list[float]:
         return lead(first, second)

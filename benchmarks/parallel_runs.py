@@ -1,6 +1,6 @@
-"""Wall-clock time of several runs: one after the other on all cores, against side by side with one core each.
+"""Wall-clock time of several runs: one after the other on all cores, against in parallel on one core each.
 
-python benchmarks/side_by_side.py [PROBLEM] [ROUNDS]
+python benchmarks/parallel_runs.py [PROBLEM] [ROUNDS]
 """
 
 import sys
@@ -13,8 +13,8 @@ from rich.console import Console
 from fedcmoo.callbacks.progress import ProgressBars
 from fedcmoo.config import RunConfig, preset
 from fedcmoo.engines.pool import usable_cores
+from fedcmoo.parallel_runs import make_in_parallel
 from fedcmoo.runs import Runs
-from fedcmoo.side_by_side import make_side_by_side
 
 
 def main() -> None:
@@ -32,11 +32,13 @@ def main() -> None:
         for config in configs:
             runs.get(config)
         middle = time.perf_counter()
-        make_side_by_side(Runs(Path(folder, "side by side")), configs, cores, ProgressBars(Console(stderr=True)))
+        with ProgressBars(Console(stderr=True)) as bars:
+            named = {f"seed {config.seed}": config for config in configs}
+            make_in_parallel(Runs(Path(folder, "in parallel")), named, cores, bars)
         end = time.perf_counter()
     first, second = middle - start, end - middle
     print(f"{problem}, {cores} runs of {rounds} rounds on {cores} cores:")
-    print(f"one after the other {first:.0f} s, side by side {second:.0f} s, ratio {second / first:.2f}")
+    print(f"one after the other {first:.0f} s, in parallel {second:.0f} s, ratio {second / first:.2f}")
 
 
 if __name__ == "__main__":
