@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.reproduce.claims import FAILS, HOLDS, all_claims, judge
-from fedcmoo.reproduce.command import choose, make, planned
+from fedcmoo.reproduce.command import choose, make, planned, possible_runs
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import count_verdicts, write_interactive, write_summary
@@ -190,6 +190,16 @@ def test_runs_are_shared_between_targets(tmp_path: Path) -> None:
     shared = [run for run in plan if (run.name, run.seed) == ("multimnist FedCMOO", 0)]
     assert [run.targets for run in shared] == [("table1", "curves", "drift", "delta-m")]
     assert all(run.done == 0 and (run.seconds > 0 or run.missing) for run in plan)
+
+
+def test_runs_without_data_are_not_made_in_parallel(tmp_path: Path) -> None:
+    study = Study(rounds=12, seeds=(0, 1), data=str(tmp_path))
+    chosen = choose(["radial", "rate"])
+    names = list(possible_runs(chosen, study))
+    assert [name for name in names if not name.startswith("rate: ")] == []  # CelebA is missing
+    assert "rate: valleys M 4, seed 1" in names
+    made = [run for run in planned(chosen, study, Runs(tmp_path / "runs")) if not run.missing]
+    assert len(Runs(tmp_path / "runs").missing(possible_runs(chosen, study))) == len(made)  # each once
 
 
 def test_finished_runs_alone_give_what_they_can(tmp_path: Path) -> None:
