@@ -118,9 +118,12 @@ class Runs:
 
     def missing(self, configs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
         """Those of several runs that are neither finished nor known to diverge, each once, by name."""
-        places = {self.place(config): name for name, config in reversed(configs.items()) if self.find(config) is None}
-        names = {name for place, name in places.items() if not (place / DIVERGED).exists()}
-        return {name: config for name, config in configs.items() if name in names}
+        names: dict[Path, str] = {}
+        for name, config in configs.items():
+            place = self.place(config)
+            if place not in names and self.find(config) is None and not (place / DIVERGED).exists():
+                names[place] = name
+        return {name: configs[name] for name in names.values()}
 
     def note_failure(self, config: RunConfig, error: Exception) -> None:
         """Note that a run has failed: later requests for it raise this error."""
