@@ -1,7 +1,7 @@
 """Several runs of a store in parallel, each in its own process on one core.
 
-If there are at least as many runs as cores, this is faster than one run after the other on all cores: no core waits
-for the last client of a phase, and none is idle while the server works.
+No core waits for the last client of a phase or for the server, and a machine with more cores than clients per round can
+use all of them.
 """
 
 from __future__ import annotations
