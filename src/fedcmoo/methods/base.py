@@ -274,8 +274,7 @@ def is_known(G: Matrix) -> NDArray[np.bool_]:
 
 
 def weighted_sum(rows: Tensor, w: Vector) -> Tensor:
-    """Σ_k w_k rows_k, [d], of rows [M, d]. Objectives that nobody in the cohort owns have a row of NaN
-    and are left out."""
+    """Σ_k w_k rows_k, [d], of rows [M, d], without the rows of NaN of objectives that nobody in the cohort owns."""
     weights = torch.from_numpy(w).to(rows)
     unknown = rows[:, 0].isnan()
     return rows[~unknown].T @ weights[~unknown] if unknown.any() else rows.T @ weights
