@@ -14,7 +14,7 @@ from fedcmoo.failures import DivergedError
 from fedcmoo.files import DamagedError, write_atomically
 from fedcmoo.history import read_history
 from fedcmoo.run import CONFIG, HISTORY, RESULT, SavedRun
-from fedcmoo.run_folder import holds_run
+from fedcmoo.run_folder import NEWEST, holds_run
 from fedcmoo.settings import SettingsError, from_table, read_toml, write_toml
 
 DIVERGED = "diverged.txt"
@@ -29,7 +29,8 @@ class Runs:
     """A folder with one folder for every configuration that was run.
 
     A run of T rounds is also taken from the first T rounds of a longer one, finished or not, if that was evaluated in
-    round T. Runs with differential privacy are excluded, since their noise depends on the number of rounds.
+    round T; and a longer run continues a finished one of T rounds. Runs with differential privacy are excluded, since
+    their noise depends on the number of rounds.
 
     Args:
         folder: the folder in which new runs are stored.
@@ -53,14 +54,20 @@ class Runs:
         self._used: dict[Path, None] = {}
 
     def place(self, config: RunConfig) -> Path:
-        """The folder of a run: an existing one with an equivalent configuration, or else a new one.
+        """The folder of a run: an existing one with an equivalent configuration, that of a finished shorter run, which
+        is then continued, or else a new one.
 
         A new folder's name has a hash of all settings that change the results. Folders are compared by their
         configuration files, so that runs are still found after new settings with neutral defaults were added.
         """
+        shorter = []
         for folder, rounds in _same_but_for_rounds(config, self.folder):
             if rounds == config.rounds:
                 return folder
+            if rounds < config.rounds and config.beginning_suffices and _is_finished(folder):
+                shorter.append((rounds, folder))
+        if shorter:
+            return max(shorter)[1]
         digest = hashlib.sha256(json.dumps(config.results(), sort_keys=True).encode()).hexdigest()[:10]
         return self.folder / f"{config.title}-{digest}"
 
@@ -164,6 +171,11 @@ class Runs:
             )
         self._used[folder] = None
         return run
+
+
+def _is_finished(folder: Path) -> bool:
+    """Whether a folder holds a finished run with its checkpoint, which published runs lack."""
+    return (folder / RESULT).exists() and (folder / NEWEST).exists()
 
 
 def _same_but_for_rounds(config: RunConfig, store: Path) -> Iterator[tuple[Path, int]]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fedcmoo.callbacks import Callback
 from fedcmoo.config import RunConfig
 from fedcmoo.engines import Local
 from fedcmoo.files import DamagedError
+from fedcmoo.history import Record
 from fedcmoo.methods import FedAvg
 from fedcmoo.reproduce.command import choose
 from fedcmoo.reproduce.study import Study, StudyConfig
@@ -63,8 +65,47 @@ def test_a_run_is_found_as_the_beginning_of_a_longer_one(tmp_path: Path) -> None
     assert found.config == made.config
     for other in (replace(config, rounds=3), replace(config, rounds=6), replace(half, seed=1)):
         assert runs.find(other) is None  # not evaluated at its end, longer, or another run
-    with pytest.raises(NotMeasuredError, match="0 of 6 rounds are done"):
+    with pytest.raises(NotMeasuredError, match="4 of 6 rounds are done"):
         Runs(runs.folder, only_finished=True).get(replace(config, rounds=6))
+
+
+def test_a_longer_run_continues_a_finished_one(tmp_path: Path) -> None:
+    config, trained = small_config(), Count()
+    longer = replace(config, rounds=7)
+    runs, others = Runs(tmp_path / "runs", lambda name: [trained]), Runs(tmp_path / "others")
+    runs.get(replace(config, rounds=2))
+    runs.get(config)
+    assert trained.rounds == [1, 2, 3, 4]
+    assert runs.rounds_done(longer) == 4
+    found, made = runs.get(longer), others.get(longer)
+    assert trained.rounds == [1, 2, 3, 4, 5, 6, 7]
+    assert [record.without_time() for record in found.history] == [record.without_time() for record in made.history]
+    assert found.values("loss") == made.values("loss")
+    assert found.config == made.config
+    assert len(runs.get(config).history) == 4
+    assert len(list(runs.folder.iterdir())) == 1
+
+
+def test_an_unfinished_or_published_run_is_not_continued_under_another_number_of_rounds(tmp_path: Path) -> None:
+    config = small_config()
+    longer = replace(config, rounds=6)
+    runs = Runs(tmp_path / "runs")
+    runs.get(config)
+    runs.publish(tmp_path / "published")
+    assert Runs(tmp_path / "published").rounds_done(longer) == 0
+    (runs.place(config) / "result.json").unlink()
+    assert runs.rounds_done(longer) == 0
+    assert runs.place(longer) != runs.place(config)
+
+
+class Count(Callback):
+    """The rounds that were trained."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+
+    def after_round(self, record: Record) -> None:
+        self.rounds.append(record.round)
 
 
 def test_published_runs_are_found_without_their_models(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcmoo.reproduce.claims import FAILS, HOLDS, all_claims, judge
-from fedcmoo.reproduce.command import choose, make, planned, possible_runs
+from fedcmoo.reproduce.command import choose, make, needed_runs, planned, with_data
 from fedcmoo.reproduce.outcome import Outcome
 from fedcmoo.reproduce.study import Study
 from fedcmoo.reproduce.summary import count_verdicts, write_interactive, write_summary
@@ -195,11 +195,12 @@ def test_runs_are_shared_between_targets(tmp_path: Path) -> None:
 def test_runs_without_data_are_not_made_in_parallel(tmp_path: Path) -> None:
     study = Study(rounds=12, seeds=(0, 1), data=str(tmp_path))
     chosen = choose(["radial", "rate"])
-    names = list(possible_runs(chosen, study))
+    possible = with_data(needed_runs(chosen, study))
+    names = list(possible)
     assert [name for name in names if not name.startswith("rate: ")] == []  # CelebA is missing
     assert "rate: valleys M 4, seed 1" in names
     made = [run for run in planned(chosen, study, Runs(tmp_path / "runs")) if not run.missing]
-    assert len(Runs(tmp_path / "runs").missing(possible_runs(chosen, study))) == len(made)  # each once
+    assert len(Runs(tmp_path / "runs").missing(possible)) == len(made)  # each once
 
 
 def test_finished_runs_alone_give_what_they_can(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def reproduce(
         ),
     ] = None,
     jobs: Jobs = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="make only the runs whose names contain this text, such as 'multimnist FedCMOO, seed 1', and no "
+            "tables; --dry-run lists all names, --finished-only makes tables of finished runs",
+            metavar="TEXT",
+        ),
+    ] = None,
     finished_only: Annotated[
         bool,
         typer.Option(
@@ -74,22 +82,22 @@ def reproduce(
     Anything that cannot be made, for example because a data set is missing, is listed at the end.
     """
     with errors_for_people(AGAIN):
-        from fedcmoo.reproduce.command import choose, planned, possible_runs  # takes a second or two, with matplotlib
-        from fedcmoo.reproduce.command import reproduce as run_targets
+        from fedcmoo.reproduce import command  # takes a second or two, with matplotlib
         from fedcmoo.runs import Runs
 
         study = _study(full, rounds, seeds, options)
-        chosen = choose(targets)
+        chosen = command.choose(targets)
         published = folder / "runs"
         cache = Runs(runs or published, progress, finished_only, published)
         if dry_run:
-            out.print(_plan_table(planned(chosen, study, cache)))
+            out.print(_plan_table(command.planned(chosen, study, cache, only)))
             return
-        make_missing(cache, possible_runs(chosen, study), jobs)
-        failures = run_targets(chosen, study, folder, cache, _say)
+        needed = command.needed_runs(chosen, study, only)
+        make_missing(cache, command.with_data(needed), jobs)
+        failures = command.make_each(needed, cache) if only else command.reproduce(chosen, study, folder, cache, _say)
         if runs is not None:
             cache.publish(published)
-    written = [folder / name for name in ("report.html", "README.md")]
+    written = [folder / name for name in ("report.html", "README.md")] if not only else []
     out.print(f"see {' and '.join(str(file) for file in written if file.exists()) or folder}", soft_wrap=True)
     for what, why in failures.items():
         err.print(f"[bold red]failed:[/] {what}: ", end="", soft_wrap=True)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,21 +57,61 @@ def choose(names: Iterable[str]) -> list[PaperTarget]:
     return [target() for name, target in TARGETS.items() if name in chosen or "all" in chosen]
 
 
-def possible_runs(targets: Iterable[PaperTarget], study: Study) -> dict[str, StudyConfig]:
-    """The runs that the targets need, by name, without those that cannot be planned or whose data are missing."""
+def needed_runs(
+    targets: Iterable[PaperTarget], study: Study, only: Sequence[str] | None = None
+) -> dict[str, StudyConfig]:
+    """The runs that the targets need, by name, without those that cannot be planned.
+
+    Args:
+        targets: the targets.
+        study: at what scale.
+        only: if given, only the runs whose names, without the target, contain one of these texts.
+    """
     found = {}
     for target in targets:
         for part in target.parts:
             with contextlib.suppress(ValueError):  # which `make` reports
                 for label, config in ((label, c) for label, seeds in target.plan(study, part).items() for c in seeds):
-                    if not missing_data(config.problem.name, config.data):
-                        found[f"{target.name}: {part} {label}, seed {config.seed}"] = config
+                    name = run_name(part, label, config.seed)
+                    if is_named(name, only):
+                        found[f"{target.name}: {name}"] = config
+    if only and not found:
+        raise ValueError(f"no run has {' or '.join(map(repr, only))} in its name; --dry-run lists the names")
     return found
 
 
-def planned(targets: Sequence[PaperTarget], study: Study, runs: Runs) -> list[PlannedRun]:
-    """All runs that the targets need, each once, and the parts that no run can be planned for."""
-    found: dict[Path, PlannedRun] = {}
+def with_data(configs: Mapping[str, StudyConfig]) -> dict[str, StudyConfig]:
+    """The runs whose data are there."""
+    return {name: c for name, c in configs.items() if not missing_data(c.problem.name, c.data)}
+
+
+def run_name(part: str, label: str, seed: int) -> str:
+    """The name of a target's run."""
+    return f"{part} {label}, seed {seed}"
+
+
+def is_named(name: str, only: Sequence[str] | None) -> bool:
+    """Whether a run's name contains one of some texts, or there are none."""
+    return not only or any(text.casefold() in name.casefold() for text in only)
+
+
+def make_each(configs: Mapping[str, StudyConfig], runs: Runs) -> dict[str, str]:
+    """Make runs one after the other; returns by name why runs failed, which does not affect the others."""
+    failures = {}
+    for name, config in configs.items():
+        try:
+            runs.get(config)
+        except Exception as error:
+            log.debug("%s failed", name, exc_info=True)
+            failures[name] = describe(error)
+    return failures
+
+
+def planned(
+    targets: Sequence[PaperTarget], study: Study, runs: Runs, only: Sequence[str] | None = None
+) -> list[PlannedRun]:
+    """The runs of `needed_runs`, each once, and the parts that no run can be planned for."""
+    found: dict[tuple[Path, int], PlannedRun] = {}
     impossible: list[PlannedRun] = []
     for target in targets:
         for part in target.parts:
@@ -81,16 +121,18 @@ def planned(targets: Sequence[PaperTarget], study: Study, runs: Runs) -> list[Pl
                 impossible.append(PlannedRun(part, (target.name,), impossible=describe(error)))
                 continue
             for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
-                place = runs.place(config)
-                if place in found:
-                    before = found[place].targets
-                    found[place] = replace(found[place], targets=tuple(dict.fromkeys((*before, target.name))))
+                if not is_named(run_name(part, label, config.seed), only):
+                    continue
+                key = (runs.place(config), config.rounds)
+                if key in found:
+                    before = found[key].targets
+                    found[key] = replace(found[key], targets=tuple(dict.fromkeys((*before, target.name))))
                     continue
                 seconds = estimate(config, runs, usable_cores())
                 missing = missing_data(config.problem.name, config.data) if seconds else ()  # a finished run needs none
                 seconds = 0.0 if missing else seconds
                 done = runs.rounds_done(config)
-                found[place] = PlannedRun(
+                found[key] = PlannedRun(
                     f"{part} {label}", (target.name,), config.seed, config.rounds, done, seconds, missing
                 )
     return [*found.values(), *impossible]
