@@ -19,7 +19,7 @@ from fedcmoo.evaluation import check_finite, diverged, evaluate
 from fedcmoo.failures import during
 from fedcmoo.first_step import FirstStep
 from fedcmoo.messages import all_finite
-from fedcmoo.optimizers import Optimizer
+from fedcmoo.optimizers import Correct, GradientAt, Optimizer
 from fedcmoo.ownership import Share
 from fedcmoo.parameters import FlatModel, State
 from fedcmoo.problem import Problem
@@ -31,14 +31,6 @@ REUSE_LIMIT = 64 * 2**20
 
 MANY = 4
 """The number of objectives from which shorter backward passes save more than another weighted pass costs."""
-
-GradientAt = Callable[[Tensor], Tensor]
-"""A function that computes the gradient [d] of a local step's batch at another point, with the same augmentation and
-dropout. The point may lack the private parameters after the first d; those are then the current ones."""
-
-Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
-"""A function that changes the gradient [d] of a local step in place, given the current point, including private
-parameters, and the gradient. In the first step of a round, the gradient at other points may not be available."""
 
 
 @dataclass

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct, GradientAt
+from fedcmoo.client import Client
 from fedcmoo.messages import Field, Message
+from fedcmoo.optimizers import Correct, GradientAt
 from fedcmoo.rounds import Server, Sizes
 from fedcmoo.validation import below_one, positive
 

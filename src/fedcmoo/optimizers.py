@@ -10,6 +10,7 @@ References:
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar and McMahan. Adaptive federated optimization. ICLR 2021.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,14 @@ from fedcmoo.validation import below_one, positive
 
 OptimizerState = dict[str, Tensor]
 """The state of an optimizer, by name."""
+
+GradientAt = Callable[[Tensor], Tensor]
+"""A function that computes the gradient [d] of a local step's batch at another point, with the same augmentation and
+dropout. The point may lack the private parameters after the first d; those are then the current ones."""
+
+Correct = Callable[[Tensor, Tensor, GradientAt | None], None]
+"""A function that changes the gradient [d] of a local step in place, given the current point, including private
+parameters, and the gradient. In the first step of a round, the gradient at other points may not be available."""
 
 
 class Optimizer(Protocol):

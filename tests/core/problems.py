@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fedcmoo import Objective, Problem, accuracy
+
+CLIENTS = 6
+"""The clients of `personal`."""
 
 
 class Point(nn.Module):
@@ -93,4 +98,20 @@ def classification(clients: int = 8, samples: int = 40, seed: int = 0, dropout: 
         test=draw(300),
         transform=Noise(),
         name="classification",
+    )
+
+
+def personal(**settings: Any) -> Problem:
+    """Two classifications whose classes have other names at every client: only private heads can tell them all."""
+    g = torch.Generator().manual_seed(0)
+    teacher = torch.randn(2, 6, 3, generator=g)
+
+    def draw(i: int, n: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        x = torch.randn(n, 6, generator=g)
+        return x, (((x @ teacher[0]).argmax(1) + i) % 3, ((x @ teacher[1]).argmax(1) + i) % 3)
+
+    objectives = [Objective(name, cross_entropy, [accuracy]) for name in ("first", "second")]
+    clients = [draw(i, 40) for i in range(CLIENTS)]
+    return Problem(
+        TwoHeads(dropout=0.0), objectives, clients, client_test=[draw(i, 50) for i in range(CLIENTS)], **settings
     )

@@ -19,7 +19,6 @@ from fedcmoo import __version__ as fedcmoo_version
 from fedcmoo.cli import app
 from fedcmoo.cli.options import errors_for_people
 from fedcmoo.cli.resolving import resolve
-from fedcmoo.experiments.images import TwoObjectives
 from fedcmoo.history import read_history
 
 TINY = ["--set", "problem.train_pairs=400", "--set", "problem.test_pairs=50", "--set", "problem.validation_pairs=50"]
@@ -230,13 +229,6 @@ def test_another_method_or_problem_than_the_files_has_its_own_preset(
     assert (config.method.client_lr, config.method.server_lr, config.rounds) == (0.1, 2.0, 500)  # appendix D.3
     own = resolve(None, None, file)
     assert (own.method.client_lr, own.method.batch_size, own.rounds) == (9.0, 32, 80)  # the preset's, but for the file
-
-
-def test_table_2_has_presets() -> None:
-    for name in ("multimnist", "cifar10-mnist"):
-        plain, l2 = resolve(name, "fedcmoo"), resolve(f"{name}-l2", "fedcmoo")
-        assert isinstance(plain.problem, TwoObjectives)
-        assert l2 == replace(plain, problem=replace(plain.problem, first_loss="l2"))
 
 
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,47 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from campaign.loopback import Loopback
-from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, accuracy, fit
-from fedcmoo.callbacks import BestModel, Callback, EarlyStop
+from fedcmoo import FSMGDA, MGDA, FedAvg, FedCMOO, Objective, Problem, fit
+from fedcmoo.callbacks import Callback
 from fedcmoo.callbacks.base import Training
 from fedcmoo.checkpoint import Checkpoint
-from fedcmoo.client import GradientAt
-from fedcmoo.client_scores import distribution
 from fedcmoo.drift import FedProx, Scaffold
 from fedcmoo.engines import Engine, Local, Pool
 from fedcmoo.engines.remote import Remote
-from fedcmoo.failures import Skip
 from fedcmoo.history import Record, read_history
 from fedcmoo.methods import Method
-from fedcmoo.optimizers import SGD
+from fedcmoo.optimizers import SGD, GradientAt
 from fedcmoo.privacy.differential import DifferentialPrivacy
 from fedcmoo.worker import Worker
-from tests.core.problems import TwoHeads
+from tests.core.problems import CLIENTS, TwoHeads, personal
 from tests.core.runs import assert_same
 
-N = 6
 SMALL: dict[str, Any] = {"local_steps": 3, "batch_size": 8}
-
-
-def personal(**settings: Any) -> Problem:
-    """Two classifications whose classes have other names at every client: only private heads can tell them all."""
-    g = torch.Generator().manual_seed(0)
-    teacher = torch.randn(2, 6, 3, generator=g)
-
-    def draw(i: int, n: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        x = torch.randn(n, 6, generator=g)
-        return x, (((x @ teacher[0]).argmax(1) + i) % 3, ((x @ teacher[1]).argmax(1) + i) % 3)
-
-    objectives = [Objective(name, cross_entropy, [accuracy]) for name in ("first", "second")]
-    clients = [draw(i, 40) for i in range(N)]
-    return Problem(TwoHeads(dropout=0.0), objectives, clients, client_test=[draw(i, 50) for i in range(N)], **settings)
 
 
 def private() -> Problem:
@@ -117,7 +98,7 @@ def test_updates_cost_what_public_parameters_do() -> None:
 def test_clients_that_disagree_learn_with_private_heads_only() -> None:
     """Labels are renamed at every client, so one model for all can be right in a third of the cases."""
     last = [
-        fit(problem, FedCMOO(client_lr=0.2, **SMALL), 40, clients_per_round=N, engine=Local()).history[-1]
+        fit(problem, FedCMOO(client_lr=0.2, **SMALL), 40, clients_per_round=CLIENTS, engine=Local()).history[-1]
         for problem in (private(), personal())
     ]
     (own, common) = (record.client_test["first"]["accuracy"]["mean"] for record in last if record.client_test)
@@ -129,7 +110,7 @@ def test_with_one_step_a_private_head_takes_its_own_gradient_step() -> None:
     """FedAvg over all clients: the head of client i moves by -lr ∇f_i, the body by the mean over clients."""
     problem = private()
     method = FedAvg(client_lr=0.1, local_steps=1, batch_size=None, weights=[1.0, 0.0])
-    result = fit(problem, method, 1, clients_per_round=N, engine=Local())
+    result = fit(problem, method, 1, clients_per_round=CLIENTS, engine=Local())
     bodies = []
     for i, (x, (target, _)) in enumerate(problem.clients):
         model = TwoHeads(dropout=0.0).train()
@@ -176,94 +157,6 @@ def test_a_resumed_run_goes_on_with_the_private_parameters(remote: bool, tmp_pat
     checkpoint = Checkpoint.decode((tmp_path / "whole" / "checkpoint.safetensors").read_bytes())
     heads = [name for name in checkpoint.arrays if name.startswith("client.") and name.endswith("private/x")]
     assert bool(heads) is not remote  # nodes keep their own; the server has a digest
-
-
-def test_client_metrics_are_those_of_each_client_computed_by_hand() -> None:
-    problem = personal()
-    result = fit(problem, FedAvg(**SMALL), 1, engine=Local())
-    model = result.model.eval()
-    losses, right = [], []
-    assert problem.client_test is not None
-    with torch.no_grad():
-        for x, (target, _) in problem.client_test:
-            losses.append(cross_entropy(model(x)[0], target).item())
-            right.append((model(x)[0].argmax(1) == target).double().mean().item())
-    found = result.history[0].client_test
-    assert found is not None
-    assert found["first"]["loss"]["mean"] == pytest.approx(np.mean(losses), abs=1e-6)
-    assert found["first"]["loss"]["worst_tenth"] == pytest.approx(max(losses), abs=1e-6)
-    assert found["first"]["loss"]["spread"] == pytest.approx(np.std(losses), abs=1e-6)
-    assert found["first"]["accuracy"]["worst_tenth"] == pytest.approx(min(right))
-    assert found["first"]["accuracy"]["q50"] == pytest.approx(np.median(right))
-    assert result.scores["first"]["accuracy"] == pytest.approx(np.mean(right))
-
-
-def test_the_worst_tenth_are_a_tenth_of_the_clients() -> None:
-    values = np.random.default_rng(0).permutation(25.0 * np.arange(25))
-    assert distribution(values, higher_is_better=True)["worst_tenth"] == 25.0  # of 0, 25 and 50
-    assert distribution(values, higher_is_better=False)["worst_tenth"] == 23 * 25.0
-
-
-def test_early_stop_and_best_model_go_by_the_worst_off_clients() -> None:
-    problem = personal()
-    best = BestModel("accuracy", split="client_test", statistic="worst_tenth")
-    stop = EarlyStop("accuracy", patience=2, split="client_test", statistic="worst_tenth")
-    history = fit(problem, FedAvg(**SMALL), 30, engine=Local(), evaluate_every=1, callbacks=[best, stop]).history
-    worst = [
-        np.mean([record.client_test[name]["accuracy"]["worst_tenth"] for name in ("first", "second")])
-        for record in history
-        if record.client_test
-    ]
-    assert len(history) < 30
-    assert best.round == 1 + int(np.argmax(worst))
-    assert len(history) == best.round + 2
-
-
-def test_clients_without_test_data_or_labels_do_not_count() -> None:
-    problem = personal()
-    assert problem.client_test is not None
-    some: list[Any] = [None, *problem.client_test[1:]]
-    some[1] = (some[1][0], (some[1][1][0], torch.full((50,), -1)))
-    found = fit(replace(problem, client_test=some), FedAvg(**SMALL), 1, engine=Local()).history[0].client_test
-    without = [None, None, *problem.client_test[2:]]
-    fewer = fit(replace(problem, client_test=without), FedAvg(**SMALL), 1, engine=Local()).history[0].client_test
-    assert found is not None
-    assert fewer is not None
-    assert found["second"] == fewer["second"]
-    assert found["first"] != fewer["first"]
-    nobody = [(x, (target, torch.full((50,), -1))) for x, (target, _) in problem.client_test]
-    with pytest.raises(ValueError, match="labels for every objective, but no client has any for 'second'"):
-        fit(replace(problem, client_test=nobody), FedAvg(**SMALL), 1, engine=Local())
-
-
-class Away(Sequence[Any]):
-    """Test data that some clients cannot read."""
-
-    def __init__(self, data: Sequence[Any], away: Sequence[int]) -> None:
-        self.data, self.away = data, away
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, i: Any) -> Any:
-        if i in self.away:
-            raise OSError("no such file")
-        return self.data[i]
-
-
-@pytest.mark.parametrize("away", [[0, 3], range(N)])
-def test_clients_that_fail_in_an_evaluation_do_not_count(away: Sequence[int]) -> None:
-    problem = personal()
-    assert problem.client_test is not None
-    others = [None if i in away else data for i, data in enumerate(problem.client_test)]
-    broken = replace(problem, client_test=Away(problem.client_test, away))
-    (record,) = fit(broken, FedAvg(**SMALL), 1, engine=Local(), on_failure=Skip()).history
-    assert sorted(record.failures) == [str(i) for i in away]
-    if len(away) == N:
-        assert record.client_test is None
-    else:
-        (expected,) = fit(replace(problem, client_test=others), FedAvg(**SMALL), 1, engine=Local()).history
-        assert record.client_test == expected.client_test
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedcmoo.cli.resolving import resolve
 from fedcmoo.data.compose import overlay
 from fedcmoo.experiments import PROBLEMS
-from fedcmoo.experiments.images import ImageProblem
+from fedcmoo.experiments.images import ImageProblem, TwoObjectives
 from fedcmoo.experiments.losses import Scaled, attribute_accuracy, l2
 from fedcmoo.experiments.pairs import CIFAR10MNIST, MNISTFMNIST, ComposedPairs, MultiMNIST, load
 from fedcmoo.experiments.two_digits import TwoDigits
@@ -195,3 +197,10 @@ def test_partial_label_sets_are_those_of_their_description() -> None:
         assert all(t is None or torch.equal(t, u) for t, u in zip(targets, all_targets, strict=True))
     with pytest.raises(ValueError, match="label_sets must be 'full' or 'partial', but got 'some'"):
         TwoDigits(label_sets="some")  # type: ignore[arg-type]
+
+
+def test_table_2_has_presets() -> None:
+    for name in ("multimnist", "cifar10-mnist"):
+        plain, l2 = resolve(name, "fedcmoo"), resolve(f"{name}-l2", "fedcmoo")
+        assert isinstance(plain.problem, TwoObjectives)
+        assert l2 == replace(plain, problem=replace(plain.problem, first_loss="l2"))

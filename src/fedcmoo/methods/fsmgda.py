@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct
+from fedcmoo.client import Client
 from fedcmoo.contributions import Arrays, Contribution
 from fedcmoo.gram.base import gram_matrix
 from fedcmoo.messages import Field, Message
 from fedcmoo.methods.base import Method, buffer_fields, non_empty, reweigh, weighted_sum
-from fedcmoo.optimizers import Optimizer
+from fedcmoo.optimizers import Correct, Optimizer
 from fedcmoo.rounds import Ask, Round, Server, Sizes
 from fedcmoo.settings import Named, registered
 from fedcmoo.weights import WEIGHTS, MinNorm, Rule, check_rule

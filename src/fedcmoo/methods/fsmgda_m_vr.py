@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcmoo.client import Client, Correct
+from fedcmoo.client import Client
 from fedcmoo.contributions import Contribution
 from fedcmoo.drift import LAST_MODEL, carried_over
 from fedcmoo.messages import Field, Message, check
 from fedcmoo.methods.fsmgda import FSMGDA, TrainEach
-from fedcmoo.optimizers import SGD
+from fedcmoo.optimizers import SGD, Correct
 from fedcmoo.rounds import Server
 from fedcmoo.validation import below_one
 
