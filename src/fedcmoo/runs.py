@@ -54,20 +54,14 @@ class Runs:
         self._used: dict[Path, None] = {}
 
     def place(self, config: RunConfig) -> Path:
-        """The folder of a run: an existing one with an equivalent configuration, that of a finished shorter run, which
-        is then continued, or else a new one.
+        """The folder of a run: an existing one with an equivalent configuration, or else a new one.
 
         A new folder's name has a hash of all settings that change the results. Folders are compared by their
         configuration files, so that runs are still found after new settings with neutral defaults were added.
         """
-        shorter = []
         for folder, rounds in _same_but_for_rounds(config, self.folder):
             if rounds == config.rounds:
                 return folder
-            if rounds < config.rounds and config.beginning_suffices and _is_finished(folder):
-                shorter.append((rounds, folder))
-        if shorter:
-            return max(shorter)[1]
         digest = hashlib.sha256(json.dumps(config.results(), sort_keys=True).encode()).hexdigest()[:10]
         return self.folder / f"{config.title}-{digest}"
 
@@ -91,8 +85,10 @@ class Runs:
         return None
 
     def rounds_done(self, config: RunConfig) -> int:
-        """The number of finished rounds of a run."""
-        return len(read_history(self.place(config) / HISTORY))
+        """The number of finished rounds of a run, or of the shorter run that it would continue."""
+        place = self.place(config)
+        shorter = None if holds_run(place) else self._shorter(config)
+        return len(read_history((shorter or place) / HISTORY))
 
     def get(self, config: RunConfig, name: str | None = None) -> SavedRun:
         """The run of a configuration: read if it exists, else made or continued.
@@ -115,6 +111,8 @@ class Runs:
             done = self.rounds_done(config)
             raise NotMeasuredError(f"{config.title} is not finished: {done} of {config.rounds} rounds are done")
         try:
+            if not holds_run(place) and (shorter := self._shorter(config)):
+                _copy_rounds(shorter, place)
             config.execute(place, self._callbacks(name or place.name), resume=holds_run(place))
         except Exception as error:
             self._failed[place] = error
@@ -162,6 +160,21 @@ class Runs:
     def _stores(self) -> list[Path]:
         return list(dict.fromkeys(store for store in (self.folder, self.published) if store is not None))
 
+    def _shorter(self, config: RunConfig) -> Path | None:
+        """The folder of the longest finished run that this one can continue; published runs have no checkpoints.
+
+        Its last round, which is always evaluated, must be one in which this run is evaluated, too.
+        """
+        if not (config.found_by_settings and config.beginning_suffices):
+            return None
+        found = [
+            (rounds, folder)
+            for folder, rounds in _same_but_for_rounds(config, self.folder)
+            if rounds < config.rounds and rounds % config.evaluate_every == 0
+            if (folder / RESULT).exists() and (folder / NEWEST).exists()
+        ]
+        return max(found)[1] if found else None
+
     def _read(self, config: RunConfig, folder: Path) -> SavedRun:
         run = SavedRun.read(folder)
         if len(run.history) != config.rounds:
@@ -173,9 +186,11 @@ class Runs:
         return run
 
 
-def _is_finished(folder: Path) -> bool:
-    """Whether a folder holds a finished run with its checkpoint, which published runs lack."""
-    return (folder / RESULT).exists() and (folder / NEWEST).exists()
+def _copy_rounds(run: Path, place: Path) -> None:
+    """Copy the rounds of a finished run, so that they can be resumed at another place."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name in (NEWEST, HISTORY):  # the history last: with it, the folder holds a run
+        write_atomically(place / name, (run / name).read_bytes())
 
 
 def _same_but_for_rounds(config: RunConfig, store: Path) -> Iterator[tuple[Path, int]]:

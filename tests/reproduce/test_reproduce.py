@@ -175,32 +175,48 @@ def test_finished_only_trains_nothing(tmp_path: Path) -> None:
     assert "No results for valleys: its runs are not finished" in (tmp_path / "README.md").read_text()
 
 
-def test_only_makes_the_named_runs_and_no_tables(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_only_makes_the_named_runs_and_no_tables(
+    jobs: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(out, "_width", 160)
     arguments = ["table1", "--data", str(data), "--out", str(tmp_path), "--seeds", "0,1", *TINY]
-    only = ["--only", "multimnist fedcmoo, seed 1", "--only", "multimnist FedAvg, seed 0"]  # and not FedCMOO-Pref
+    only = ["--only", "multimnist fedcmoo, seed 1", "--only", "multimnist FedAvg"]  # and not FedCMOO-Pref
     listed = invoke(*arguments, *only, "--dry-run").stdout
-    assert [line.split("  ")[1] for line in listed.splitlines() if "seed" in line] == [
-        "multimnist FedCMOO, seed 1",
-        "multimnist FedAvg, seed 0",
-    ]
-    for jobs in ("1", "2"):  # the second time, both are finished
-        assert invoke(*arguments, *only, "--jobs", jobs).exit_code == 0
-        made = sorted(path.parent.name.rpartition("-")[0] for path in tmp_path.glob("runs/*/result.json"))
-        assert made == ["multimnist-fedavg-seed0", "multimnist-fedcmoo-seed1"]
+    names = [line.split("  ")[1] for line in listed.splitlines() if "seed" in line]
+    assert names == ["multimnist FedCMOO, seed 1", "multimnist FedAvg, seed 0", "multimnist FedAvg, seed 1"]
+    assert invoke(*arguments, *only, "--jobs", jobs).exit_code == 0
+    made = sorted(path.parent.name.rpartition("-")[0] for path in tmp_path.glob("runs/*/result.json"))
+    assert made == ["multimnist-fedavg-seed0", "multimnist-fedavg-seed1", "multimnist-fedcmoo-seed1"]
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    before = histories(tmp_path)
+    for name in names:
+        assert invoke(*arguments, "--only", name).exit_code == 0
+    assert histories(tmp_path) == before
 
 
-def test_only_reports_runs_that_fail(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_only_reports_runs_that_fail(jobs: str, data: Path, tmp_path: Path) -> None:
     arguments = ["table1", "--data", str(data), "--out", str(tmp_path), *TINY]
-    for jobs in ("1", "2"):
-        result = invoke(*arguments, "--only", "cifar10-mnist FedAvg", "--only", "multimnist FedAvg", "--jobs", jobs)
-        assert result.exit_code == 1
-        assert "failed: table1: cifar10-mnist FedAvg, seed 0: cifar10 needs" in " ".join(result.stderr.split())
-        assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
-    unknown = invoke(*arguments, "--only", "FedProx")
-    assert unknown.exit_code == 1
-    assert "no run has 'FedProx' in its name; --dry-run lists the names" in unknown.stderr
+    result = invoke(*arguments, "--only", "cifar10-mnist FedAvg", "--only", "multimnist FedAvg", "--jobs", jobs)
+    assert result.exit_code == 1
+    assert "failed: table1: cifar10-mnist FedAvg, seed 0: cifar10 needs" in " ".join(result.stderr.split())
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--only", "FedProx"], "name, such as 'table1: mnist-fmnist FSMGDA, seed 0', but got FedProx"),
+        (["--only", "FedAvg", "--set", "method.lcoal_steps=3"], "did you mean 'method.local_steps'"),
+        (["--only", "FedAvg", "--finished-only"], "but got both"),
+    ],
+)
+def test_only_with_wrong_arguments(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    result = invoke("table1", "--out", str(tmp_path), *arguments)
+    assert result.exit_code in {1, 2}
+    assert complaint in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_wrong_arguments() -> None:

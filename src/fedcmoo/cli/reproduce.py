@@ -62,7 +62,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             help="make only the runs whose names contain this text, such as 'multimnist FedCMOO, seed 1', and no "
-            "tables; --dry-run lists all names, --finished-only makes tables of finished runs",
+            "tables; may be repeated. With --dry-run, list them",
             metavar="TEXT",
         ),
     ] = None,
@@ -85,20 +85,24 @@ def reproduce(
         from fedcmoo.reproduce import command  # takes a second or two, with matplotlib
         from fedcmoo.runs import Runs
 
+        if only and finished_only:
+            raise ValueError("--only makes runs and --finished-only makes tables without any, but got both")
         study = _study(full, rounds, seeds, options)
         chosen = command.choose(targets)
         published = folder / "runs"
         cache = Runs(runs or published, progress, finished_only, published)
-        if dry_run:
-            out.print(_plan_table(command.planned(chosen, study, cache, only)))
-            return
         needed = command.needed_runs(chosen, study, only)
+        if dry_run:
+            out.print(_plan_table(command.planned(chosen, study, cache, only), by_seed=bool(only)))
+            return
         make_missing(cache, command.with_data(needed), jobs)
         failures = command.make_each(needed, cache) if only else command.reproduce(chosen, study, folder, cache, _say)
         if runs is not None:
             cache.publish(published)
-    written = [folder / name for name in ("report.html", "README.md")] if not only else []
-    out.print(f"see {' and '.join(str(file) for file in written if file.exists()) or folder}", soft_wrap=True)
+    written = (
+        [cache.folder] if only else [file for file in (folder / "report.html", folder / "README.md") if file.exists()]
+    )
+    out.print(f"see {' and '.join(map(str, written)) or folder}", soft_wrap=True)
     for what, why in failures.items():
         err.print(f"[bold red]failed:[/] {what}: ", end="", soft_wrap=True)
         _say(why)
@@ -147,15 +151,17 @@ def _say(text: str) -> None:
     err.print(text, soft_wrap=True, markup=False)
 
 
-def _plan_table(runs: list[PlannedRun]) -> Table:
-    """A table of the runs with their state and estimated time, seeds combined; shortened in a narrow terminal."""
+def _plan_table(runs: list[PlannedRun], by_seed: bool = False) -> Table:
+    """A table of the runs with their state and estimated time, shortened in a narrow terminal. Seeds are combined
+    unless `by_seed`."""
     from fedcmoo.report.table import count
 
     wide = out.width >= WIDE
     table = Table("run", *(["for", "rounds"] if wide else []), "state", "time", box=None, padding=(0, 2 if wide else 1))
     for column in table.columns:
         column.overflow = "fold"
-    for (name, targets, rounds, state), same in groupby(runs, lambda r: (r.name, r.targets, r.rounds, _state(r))):
+    for key, same in groupby(runs, lambda r: (r.name, r.targets, r.rounds, _state(r), r.seed if by_seed else None)):
+        name, targets, rounds, state, _ = key
         seeds = list(same)
         label = f"{name}, seed{'s' * (len(seeds) > 1)} {', '.join(str(run.seed) for run in seeds)}"
         time = sum(run.seconds for run in seeds)

@@ -1,10 +1,9 @@
 """`reproduce`: make the targets one by one; a failure does not stop the others."""
 
-import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,19 +64,35 @@ def needed_runs(
     Args:
         targets: the targets.
         study: at what scale.
-        only: if given, only the runs whose names, without the target, contain one of these texts.
+        only: if given, only the runs whose names contain one of these texts; there must be at least one.
     """
-    found = {}
+    errors: list[tuple[str, str, ValueError]] = []
+    found = {f"{name}: {run_name(part, label, c)}": c for name, part, label, c in _runs_of(targets, study, errors)}
+    if not only:
+        return found
+    chosen = {name: config for name, config in found.items() if is_named(name, only)}
+    if not chosen and errors:
+        raise errors[0][2]
+    if not chosen:
+        example = next(iter(found), "")
+        raise ValueError(f"only must be part of a run's name, such as {example!r}, but got {' and '.join(only)}")
+    return chosen
+
+
+def _runs_of(
+    targets: Iterable[PaperTarget], study: Study, errors: list[tuple[str, str, ValueError]]
+) -> Iterator[tuple[str, str, str, StudyConfig]]:
+    """The targets' runs: target, part, label and configuration. Adds what cannot be planned to `errors`."""
     for target in targets:
         for part in target.parts:
-            with contextlib.suppress(ValueError):  # which `make` reports
-                for label, config in ((label, c) for label, seeds in target.plan(study, part).items() for c in seeds):
-                    name = run_name(part, label, config.seed)
-                    if is_named(name, only):
-                        found[f"{target.name}: {name}"] = config
-    if only and not found:
-        raise ValueError(f"no run has {' or '.join(map(repr, only))} in its name; --dry-run lists the names")
-    return found
+            try:
+                plan = target.plan(study, part)
+            except ValueError as error:
+                errors.append((target.name, part, error))
+                continue
+            for label, configs in plan.items():
+                for config in configs:
+                    yield target.name, part, label, config
 
 
 def with_data(configs: Mapping[str, StudyConfig]) -> dict[str, StudyConfig]:
@@ -85,18 +100,18 @@ def with_data(configs: Mapping[str, StudyConfig]) -> dict[str, StudyConfig]:
     return {name: c for name, c in configs.items() if not missing_data(c.problem.name, c.data)}
 
 
-def run_name(part: str, label: str, seed: int) -> str:
+def run_name(part: str, label: str, config: StudyConfig) -> str:
     """The name of a target's run."""
-    return f"{part} {label}, seed {seed}"
+    return f"{part} {label}, seed {config.seed}"
 
 
-def is_named(name: str, only: Sequence[str] | None) -> bool:
-    """Whether a run's name contains one of some texts, or there are none."""
-    return not only or any(text.casefold() in name.casefold() for text in only)
+def is_named(name: str, only: Sequence[str]) -> bool:
+    """Whether a name contains one of some texts, ignoring case."""
+    return any(text.casefold() in name.casefold() for text in only)
 
 
 def make_each(configs: Mapping[str, StudyConfig], runs: Runs) -> dict[str, str]:
-    """Make runs one after the other; returns by name why runs failed, which does not affect the others."""
+    """Make runs one after the other, and continue after failures; returns the errors by name."""
     failures = {}
     for name, config in configs.items():
         try:
@@ -110,32 +125,28 @@ def make_each(configs: Mapping[str, StudyConfig], runs: Runs) -> dict[str, str]:
 def planned(
     targets: Sequence[PaperTarget], study: Study, runs: Runs, only: Sequence[str] | None = None
 ) -> list[PlannedRun]:
-    """The runs of `needed_runs`, each once, and the parts that no run can be planned for."""
-    found: dict[tuple[Path, int], PlannedRun] = {}
-    impossible: list[PlannedRun] = []
-    for target in targets:
-        for part in target.parts:
-            try:
-                labels = target.plan(study, part)
-            except ValueError as error:
-                impossible.append(PlannedRun(part, (target.name,), impossible=describe(error)))
-                continue
-            for label, config in ((label, config) for label, seeds in labels.items() for config in seeds):
-                if not is_named(run_name(part, label, config.seed), only):
-                    continue
-                key = (runs.place(config), config.rounds)
-                if key in found:
-                    before = found[key].targets
-                    found[key] = replace(found[key], targets=tuple(dict.fromkeys((*before, target.name))))
-                    continue
-                seconds = estimate(config, runs, usable_cores())
-                missing = missing_data(config.problem.name, config.data) if seconds else ()  # a finished run needs none
-                seconds = 0.0 if missing else seconds
-                done = runs.rounds_done(config)
-                found[key] = PlannedRun(
-                    f"{part} {label}", (target.name,), config.seed, config.rounds, done, seconds, missing
-                )
-    return [*found.values(), *impossible]
+    """The runs that the targets need, each once, and the parts that no run can be planned for; with `only`, the runs
+    of `needed_runs`."""
+    found: dict[Path, PlannedRun] = {}
+    errors: list[tuple[str, str, ValueError]] = []
+    for target, part, label, config in _runs_of(targets, study, errors):
+        if only and not is_named(f"{target}: {run_name(part, label, config)}", only):
+            continue
+        place = runs.place(config)
+        if place in found:
+            before = found[place].targets
+            found[place] = replace(found[place], targets=tuple(dict.fromkeys((*before, target))))
+            continue
+        seconds = estimate(config, runs, usable_cores())
+        missing = missing_data(config.problem.name, config.data) if seconds else ()  # a finished run needs none
+        seconds = 0.0 if missing else seconds
+        done = runs.rounds_done(config)
+        found[place] = PlannedRun(f"{part} {label}", (target,), config.seed, config.rounds, done, seconds, missing)
+    impossible = [] if only else errors
+    return [
+        *found.values(),
+        *(PlannedRun(part, (name,), impossible=describe(error)) for name, part, error in impossible),
+    ]
 
 
 def reproduce(
