@@ -11,14 +11,13 @@ from torch import Tensor
 
 from fedcmoo import Callback, FedAvg, FedCMOO, Objective, Problem, fit
 from fedcmoo.callbacks import Training
-from fedcmoo.client import GradientAt
 from fedcmoo.compression import Rotated
 from fedcmoo.contributions import check_channels
 from fedcmoo.drift import MVR, Drift, FedCM, FedProx, Scaffold, Storm
 from fedcmoo.gram import Exact
 from fedcmoo.history import Record
 from fedcmoo.methods import FSMGDAMVR
-from fedcmoo.optimizers import SGD
+from fedcmoo.optimizers import SGD, GradientAt
 from fedcmoo.parameters import State
 from fedcmoo.privacy.clipping import Clip
 from fedcmoo.privacy.robust import TrimmedMean

@@ -208,7 +208,7 @@ def test_only_reports_runs_that_fail(jobs: str, data: Path, tmp_path: Path) -> N
     ("arguments", "complaint"),
     [
         (["--only", "FedProx"], "name, such as 'table1: mnist-fmnist FSMGDA, seed 0', but got FedProx"),
-        (["--only", "FedAvg", "--set", "method.lcoal_steps=3"], "did you mean 'method.local_steps'"),
+        (["--only", "FedAvg", "--set", "method.lcoal_steps=3"], "did you mean 'local_steps'"),
         (["--only", "FedAvg", "--finished-only"], "but got both"),
     ],
 )
