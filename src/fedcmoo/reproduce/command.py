@@ -67,7 +67,7 @@ def needed_runs(
         only: if given, only the runs whose names contain one of these texts; there must be at least one.
     """
     errors: list[tuple[str, str, ValueError]] = []
-    found = {f"{name}: {run_name(part, label, c)}": c for name, part, label, c in _runs_of(targets, study, errors)}
+    found = {run_name(*run): run[-1] for run in _runs_of(targets, study, errors)}
     if not only:
         return found
     chosen = {name: config for name, config in found.items() if is_named(name, only)}
@@ -100,9 +100,9 @@ def with_data(configs: Mapping[str, StudyConfig]) -> dict[str, StudyConfig]:
     return {name: c for name, c in configs.items() if not missing_data(c.problem.name, c.data)}
 
 
-def run_name(part: str, label: str, config: StudyConfig) -> str:
+def run_name(target: str, part: str, label: str, config: StudyConfig) -> str:
     """The name of a target's run."""
-    return f"{part} {label}, seed {config.seed}"
+    return f"{target}: {part} {label}, seed {config.seed}"
 
 
 def is_named(name: str, only: Sequence[str]) -> bool:
@@ -130,7 +130,7 @@ def planned(
     found: dict[Path, PlannedRun] = {}
     errors: list[tuple[str, str, ValueError]] = []
     for target, part, label, config in _runs_of(targets, study, errors):
-        if only and not is_named(f"{target}: {run_name(part, label, config)}", only):
+        if only and not is_named(run_name(target, part, label, config), only):
             continue
         place = runs.place(config)
         if place in found:
